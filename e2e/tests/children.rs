@@ -113,6 +113,9 @@ fn every_variable_under_its_condition() {
     assert_eq!(policies["value"], "/var/run/slipway/policies/policies.json", "{env:#}");
     let key = explicit("RUNTIME_ACCESS_PUBLIC_KEY").unwrap_or_default();
     assert_eq!(key["value"].as_str().map(str::len), Some(44), "{env:#}");
+    for variable in ["RUNTIME_GUARDS", "RUNTIME_POLICIES"] {
+        assert!(explicit(variable).is_some_and(|variable| variable["value"].is_null()), "{variable} is empty and set: {env:#}");
+    }
     for (variable, setting) in [("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"), ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL")] {
         assert_eq!(explicit(variable).is_some(), platform::setting(setting).is_none(), "{variable} is empty where the chart names none");
     }
@@ -123,16 +126,15 @@ fn the_deployment() {
     let team = Team::new("deployment");
     let agent = team.agent("hello", &json!({"version": "1.2", "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}}}));
     let deployment = agent.deployment_until("been made", 20, |_| true);
-    let probe =
-        |delay, period| json!({"httpGet": {"path": "/healthz", "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
+    let probe = |path: &str, delay, period| json!({"httpGet": {"path": path, "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
     let container = json!({
         "name": "agent",
         "image": platform::runtime_image(),
         "imagePullPolicy": if platform::runtime_image().contains('/') { "IfNotPresent" } else { "Never" },
         "ports": [{"containerPort": 8000}, {"containerPort": 8001}],
         "envFrom": [{"secretRef": {"name": "agent-env", "optional": true}}, {"configMapRef": {"name": "hello-config"}}],
-        "livenessProbe": probe(5, 10),
-        "readinessProbe": probe(3, 5),
+        "livenessProbe": probe("/healthz", 5, 10),
+        "readinessProbe": probe("/readyz", 3, 5),
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}},
         "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [

@@ -12,8 +12,8 @@ use crate::{Fault, Store, id};
 /// How long a slice of the day's budget may be spent. It counts as spent until then, unless its holder says less.
 pub const SPENDING_LEASE: Duration = Duration::from_mins(1);
 /// How long requests that were leased may begin.
-pub const REQUESTS_LEASE: Duration = Duration::from_secs(3);
-const REQUESTS_LEASE_SECONDS: i32 = 3;
+pub const REQUESTS_LEASE: Duration = Duration::from_secs(5);
+const REQUESTS_LEASE_SECONDS: i32 = 5;
 /// A thousand million dollars.
 const MAX_MICROS: i64 = 1_000_000_000_000_000;
 

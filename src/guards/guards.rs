@@ -14,7 +14,7 @@ use crate::policy::{Demand, Policy};
 use crate::ruled::{Ruled, Rules};
 use crate::runs::RunSplitter;
 use crate::settings::{GuardConfig, Price};
-use crate::share::{Lease, Wish};
+use crate::share::{Asker, Lease, Wish};
 use crate::stream::GuardStream;
 use crate::topics::Topics;
 use crate::words::Words;
@@ -205,8 +205,8 @@ impl Guards {
     }
 
     /// What to ask of the agent's budgets; nothing where no limit needs it.
-    pub fn wish(&self, now: Instant) -> Option<Wish> {
-        self.limits().wish(&self.ledger, now)
+    pub fn wish(&self, asker: Asker, now: Instant) -> Option<Wish> {
+        self.limits().wish(&self.ledger, asker, now)
     }
 
     pub fn leased(&self, wish: &Wish, lease: &Lease) {

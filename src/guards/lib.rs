@@ -29,5 +29,5 @@ pub use policy::Policy;
 pub use rule::{PolicyRule, RuleType};
 pub use ruled::Ruled;
 pub use settings::Price;
-pub use share::{Lease, RequestsLease, RequestsWish, SpendingLease, SpendingWish, Wish};
+pub use share::{Asker, Lease, RequestsLease, RequestsWish, SpendingLease, SpendingWish, Wish};
 pub use stream::{GuardStream, StreamItem};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::finding::{Action, Block, GuardName};
 use crate::rule::PolicyRule;
-use crate::share::{Lease, Room, Share, Wish};
+use crate::share::{Asker, Lease, Room, Share, Wish};
 
 /// One limit. `reached`: the limit itself is already too much (`lt`).
 #[derive(Debug, Clone, PartialEq)]
@@ -263,7 +263,7 @@ impl Limits {
     }
 
     /// What this replica wants of the agent's budgets; nothing where they are its own, or have no limit.
-    pub(crate) fn wish(&self, ledger: &Ledger, now: Instant) -> Option<Wish> {
+    pub(crate) fn wish(&self, ledger: &Ledger, asker: Asker, now: Instant) -> Option<Wish> {
         let amounts = &mut *ledger.lock();
         let rate = self.shared_rate(amounts).map(Limit::allowed);
         let most = self.strictest(GuardName::SpendLimit, Action::Block).map(|limit| limit.most);
@@ -271,7 +271,7 @@ impl Limits {
         let share = amounts.share.as_mut()?;
         let spending = self.counts_spending().then(|| share.spending.wish(most, held, next));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float turned into an integer saturates")]
-        let requests = rate.map(|most| share.requests.wish(most as u32, now));
+        let requests = rate.and_then(|most| share.requests.wish(most as u32, asker, now));
         (spending.is_some() || requests.is_some()).then_some(Wish { at: now, spending, requests })
     }
 
@@ -451,7 +451,7 @@ struct Day {
     usd: f64,
     /// What turns under way may need.
     held: f64,
-    /// The cost of the dearest turn.
+    /// The cost of the dearest turn, of earlier days too.
     dearest: f64,
 }
 
@@ -466,7 +466,8 @@ impl Day {
     fn advance_to(&mut self, now: u64) {
         let today = now / Self::SECONDS;
         if today > self.number {
-            *self = Self { number: today, usd: 0.0, held: self.held, dearest: 0.0 };
+            // What a turn may cost is no matter of the day.
+            *self = Self { number: today, usd: 0.0, held: self.held, dearest: self.dearest };
         }
     }
 
@@ -675,6 +676,16 @@ mod tests {
         drop(first);
         assert!(limits.before_turn(&dear).blocked.is_none());
     }
+
+    #[test]
+    fn the_dearest_turn_is_remembered_over_midnight() {
+        let limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
+        limits.after(&spent(10, 0.6));
+        let under_way = [86_400, 86_401].map(|second| limits.before_turn(&budget(second)));
+        assert!(under_way.iter().all(|turn| turn.blocked.is_none()));
+        assert!(limits.before_turn(&budget(86_402)).blocked.is_some(), "two such turns may use up the day");
+    }
+
     /// A place that hands out what is left of a day to all who ask.
     #[derive(Default)]
     struct Bank {
@@ -703,7 +714,7 @@ mod tests {
         if !turn.lacks_lease {
             return turn;
         }
-        let wish = limits.0.wish(&limits.1, budget.tick).unwrap();
+        let wish = limits.0.wish(&limits.1, Asker::Turn, budget.tick).unwrap();
         limits.1.leased(&wish, &bank.lease(replica, &wish));
         limits.before_turn(&Budget { lease: Asked::Answered, ..budget })
     }
@@ -761,14 +772,14 @@ mod tests {
             spending: Some(SpendingLease { day, may_spend_usd, spent_usd, day_ends_in: Duration::from_secs(10) }),
             requests: None,
         };
-        let wish = limits.0.wish(&limits.1, tick(0)).unwrap();
+        let wish = limits.0.wish(&limits.1, Asker::Turn, tick(0)).unwrap();
         limits.1.leased(&wish, &lease(1, 1.0, 0.0));
         limits.after(&spent(1, 0.7));
-        let wish = limits.0.wish(&limits.1, tick(11)).unwrap();
+        let wish = limits.0.wish(&limits.1, Asker::Turn, tick(11)).unwrap();
         assert_eq!((wish.spending.unwrap().day, wish.spending.unwrap().spent_usd), (Some(1), 0.7));
         limits.after(&spent(11, 0.2));
         limits.1.leased(&wish, &lease(2, 0.5, 0.0));
-        let wish = limits.0.wish(&limits.1, tick(12)).unwrap();
+        let wish = limits.0.wish(&limits.1, Asker::Turn, tick(12)).unwrap();
         assert_eq!((wish.spending.unwrap().day, wish.spending.unwrap().spent_usd), (Some(2), 0.2));
     }
 
@@ -778,7 +789,7 @@ mod tests {
         let limits = LimitState::new(vec![Limit { reached: true, policy, ..limit(GuardName::RateLimit, 5.0, Action::Block) }]);
         limits.1.share();
         assert!(limits.before_turn(&budget(0)).lacks_lease);
-        let wish = limits.0.wish(&limits.1, tick(0)).unwrap();
+        let wish = limits.0.wish(&limits.1, Asker::Turn, tick(0)).unwrap();
         assert_eq!((wish.requests, wish.spending), (Some(RequestsWish { most: 4, want: 1 }), None));
         let lease = |requests, seconds| Lease {
             spending: None,
@@ -787,11 +798,37 @@ mod tests {
         limits.1.leased(&wish, &lease(1, 0));
         assert!(limits.before_turn(&budget(1)).blocked.is_none());
         assert!(limits.before_turn(&budget(1)).lacks_lease, "it is used");
-        let wish = limits.0.wish(&limits.1, tick(1)).unwrap();
+        let wish = limits.0.wish(&limits.1, Asker::Turn, tick(1)).unwrap();
         limits.1.leased(&wish, &lease(0, 30));
         let turn = limits.before_turn(&budget(2));
         let block = turn.blocked.unwrap();
         assert_eq!((block.retry_after, turn.breaches.len()), (Some(Duration::from_secs(29)), 1), "{}", block.message);
         assert!(limits.before_turn(&budget(4)).lacks_lease, "it may be asked for again");
+    }
+
+    #[test]
+    fn a_report_of_spending_asks_for_no_request() {
+        let policy = Some(PolicyRule { policy: "gp_rate".into(), rule: crate::RuleType::MaxRequestsPerMinute });
+        let rate = Limit { policy, ..limit(GuardName::RateLimit, 60.0, Action::Block) };
+        let limits = LimitState::new(vec![rate, limit(GuardName::SpendLimit, 1.0, Action::Block)]);
+        limits.1.share();
+        let wished = |asker, second| limits.0.wish(&limits.1, asker, tick(second)).map(|wish| (wish.requests, wish.spending.is_some()));
+        let lease = |requests| Lease {
+            spending: Some(SpendingLease { day: 20_000, may_spend_usd: 0.5, spent_usd: 0.0, day_ends_in: Duration::from_secs(80_000) }),
+            requests: Some(RequestsLease { requests, retry_after: Duration::ZERO }),
+        };
+        assert!(limits.before_turn(&budget(0)).lacks_lease);
+        assert_eq!(wished(Asker::Keeper, 0), Some((None, true)), "no turn waits for one");
+        let wish = limits.0.wish(&limits.1, Asker::Turn, tick(0)).unwrap();
+        assert_eq!(wish.requests, Some(RequestsWish { most: 60, want: 1 }));
+        limits.1.leased(&wish, &lease(3));
+        let mut low = Vec::new();
+        for _ in 0..3 {
+            assert_eq!(wished(Asker::Turn, 1), Some((None, true)), "a turn that lacks money alone has a request");
+            low.push(limits.before_turn(&budget(1)).lease_is_low);
+        }
+        assert_eq!(low, [false, false, true]);
+        assert_eq!(wished(Asker::Keeper, 1), Some((Some(RequestsWish { most: 60, want: 3 }), true)), "more are likely to come");
+        assert_eq!(wished(Asker::Keeper, 20), Some((None, true)), "nobody has come since");
     }
 }

@@ -5,6 +5,9 @@ use crate::finding::{Action, Block, GuardName};
 use crate::policy::Demand;
 use crate::rule::PolicyRule;
 
+/// Those whose models there are. What begins with one of them names a model of that provider alone.
+const PROVIDERS: [&str; 7] = ["stub", "ollama", "openai", "anthropic", "google-ai", "vertex-ai", "bedrock"];
+
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) denied_tools: Vec<(Vec<String>, Demand)>,
@@ -35,9 +38,11 @@ impl Rules {
     }
 
     pub(crate) fn model(&self, provider: &str, model: &str) -> Vec<Ruled> {
-        let is_this = |allowed: &str| match allowed.strip_prefix(provider).and_then(|rest| rest.strip_prefix(':')) {
-            Some(id) => id == "*" || id == model || allowed == model,
-            None => allowed == model,
+        let is_this = |allowed: &str| {
+            let of_provider = allowed.strip_prefix(provider).and_then(|rest| rest.strip_prefix(':'));
+            // Anybody may give a model of their own the name of another provider's.
+            let is_of_another = allowed.split_once(':').is_some_and(|(named, _)| named != provider && PROVIDERS.contains(&named));
+            of_provider.is_some_and(|id| id == "*" || id == model) || (allowed == model && !is_of_another)
         };
         let broken = self.allowed_models.iter().filter(|(names, _)| !names.iter().any(|allowed| is_this(allowed)));
         broken.filter_map(|(_, demand)| Ruled::new(GuardName::AllowedModels, &format!("{provider}:{model}"), demand)).collect()

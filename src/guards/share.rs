@@ -14,6 +14,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Where a day has no limit that blocks.
 const NO_LIMIT_USD: f64 = 1e9;
 
+/// Who asks for leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// A turn that waits for one.
+    Turn,
+    /// The task that asks ahead of turns, and reports what was spent.
+    Keeper,
+}
+
 /// What a replica wants of its agent's budgets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wish {
@@ -185,9 +194,20 @@ impl RequestsShare {
         u32::try_from(recent).unwrap_or(u32::MAX)
     }
 
-    /// As many as began lately, as those that are not used are lost for a minute.
-    pub(crate) fn wish(&self, most: u32, now: Instant) -> RequestsWish {
-        RequestsWish { most, want: self.recent(now).min(most / 4).max(1) }
+    /// As many as began lately, as those that are not used are lost for a minute. Nothing where nobody waits for one: a report of what was
+    /// spent costs no request.
+    pub(crate) fn wish(&self, most: u32, asker: Asker, now: Instant) -> Option<RequestsWish> {
+        let is_wanted = match asker {
+            Asker::Turn => self.room(now) == Room::Unknown,
+            Asker::Keeper => self.is_low(now),
+        };
+        is_wanted.then(|| RequestsWish { most, want: self.recent(now).min(most / 4).max(1) })
+    }
+
+    /// Whether requests come one after the other and use up the lease. The turn that found little room may have taken the last one since.
+    fn is_low(&self, now: Instant) -> bool {
+        let is_pausing = self.pause_until.is_some_and(|until| now < until);
+        !is_pausing && self.until.is_some_and(|until| now < until) && self.left <= 1 && self.recent(now) + self.left > 2
     }
 
     pub(crate) fn leased(&mut self, at: Instant, lease: &RequestsLease) {

@@ -210,7 +210,17 @@ impl Agent {
         if memory::is_tool(name) {
             return guards.tool(name, memory::TOOL);
         }
-        guards.tool(name, self.toolbox.origin(name).await.unwrap_or(name))
+        if let Some(origin) = self.toolbox.origin(name).await {
+            return guards.tool(name, origin);
+        }
+        // A server that is down may be up again when the call is made.
+        let mut ruled = guards.tool(name, name);
+        for server in self.toolbox.possible_servers(name) {
+            // By the server's name: that of the tool may be the model's invention.
+            let more = guards.tool(server, server).into_iter().filter(|more| !ruled.contains(more)).collect::<Vec<_>>();
+            ruled.extend(more);
+        }
+        ruled
     }
 
     /// An estimate where the limit cannot be passed, the count where it may matter. A vocabulary takes a third

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use slipway_database::{BudgetLease, BudgetRequest, RateRequest, SpendingRequest};
-use slipway_guards::{Asked, Budget, Guards, Lease, RequestsLease, SpendingLease, TurnCheck, Wish};
+use slipway_guards::{Asked, Asker, Budget, Guards, Lease, RequestsLease, SpendingLease, TurnCheck, Wish};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{interval, timeout};
 use tracing::{info, warn};
@@ -69,7 +69,7 @@ impl Budgets {
             check = guards.before_turn(&budget);
             if check.lacks_lease {
                 // Those who waited for an answer in vain do not ask again, one after the other.
-                let is_answered = failed.is_none_or(|at| at.elapsed() >= RETRY_PAUSE) && self.ask(guards).await;
+                let is_answered = failed.is_none_or(|at| at.elapsed() >= RETRY_PAUSE) && self.ask(guards, Asker::Turn).await;
                 if is_answered {
                     *failed = None;
                 } else if failed.is_none_or(|at| at.elapsed() >= RETRY_PAUSE) {
@@ -95,14 +95,14 @@ impl Budgets {
                 _ = ticks.tick() => if !self.policies.current().has_news() { continue },
             }
             let _asking = self.asking.lock().await;
-            self.ask(&self.policies.current()).await;
+            self.ask(&self.policies.current(), Asker::Keeper).await;
         }
     }
 
     /// The process ends: what it has not spent is for the others.
     pub(crate) async fn give_back(&self) {
         let _asking = self.asking.lock().await;
-        let Some(Wish { spending: Some(spending), .. }) = self.policies.current().wish(Instant::now()) else { return };
+        let Some(Wish { spending: Some(spending), .. }) = self.policies.current().wish(Asker::Keeper, Instant::now()) else { return };
         let spending = Some(SpendingRequest { want_micros: 0, ..asked(&spending) });
         let request = BudgetRequest { holder: self.holder.clone(), spending, requests: None };
         if !matches!(timeout(TIMEOUT, self.store.lease_budget(&request)).await, Ok(Ok(_))) {
@@ -110,8 +110,8 @@ impl Budgets {
         }
     }
 
-    async fn ask(&self, guards: &Guards) -> bool {
-        let Some(wish) = guards.wish(Instant::now()) else { return true };
+    async fn ask(&self, guards: &Guards, asker: Asker) -> bool {
+        let Some(wish) = guards.wish(asker, Instant::now()) else { return true };
         let spending = wish.spending.as_ref().map(asked);
         let requests = wish.requests.map(|wish| RateRequest { most: wish.most, want: wish.want });
         let request = BudgetRequest { holder: self.holder.clone(), spending, requests };

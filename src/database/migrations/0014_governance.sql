@@ -233,7 +233,7 @@ CREATE TABLE slipway.budget_leases (
 -- row is held, so that the order of the replicas is that of time.
 -- Spending: what is left is the limit without what was spent and without what others may still spend. What was spent is the greater of
 -- what replicas have said and what usage says, which has what runtimes of earlier versions spend, and comes late. A replica gets half of
--- what is left at most, so that there is something for the next.
+-- what is left at most, so that there is something for the next, and keeps what it has and has not spent: its turns under way may need it.
 -- Requests: one that is leased may begin within `rate_lasting` seconds, and so counts for 60 s and these.
 CREATE FUNCTION slipway.lease_budget(
     of_team text, of_agent text, by_holder text,
@@ -259,6 +259,8 @@ DECLARE
     midnight timestamptz;
     own bigint := 0;
     promised bigint;
+    kept bigint;
+    rest bigint;
     known bigint;
 BEGIN
     LOOP
@@ -297,9 +299,11 @@ BEGIN
         IF spent_day = today THEN
             own := has_spent;
         END IF;
-        SELECT coalesce(sum(l.spent), 0), coalesce(sum(greatest(l.may_spend - l.spent, 0)) FILTER (WHERE l.until > at), 0)
-        INTO used, promised FROM slipway.budget_leases l
-        WHERE l.team = of_team AND l.agent_id = of_agent AND l.day = today AND l.holder <> by_holder;
+        SELECT coalesce(sum(l.spent) FILTER (WHERE l.holder <> by_holder), 0),
+               coalesce(sum(greatest(l.may_spend - l.spent, 0)) FILTER (WHERE l.holder <> by_holder AND l.until > at), 0),
+               coalesce(sum(l.may_spend - greatest(l.spent, own)) FILTER (WHERE l.holder = by_holder AND l.until > at), 0)
+        INTO used, promised, kept FROM slipway.budget_leases l
+        WHERE l.team = of_team AND l.agent_id = of_agent AND l.day = today;
         -- Six hours begin at midnight, too.
         SELECT coalesce(sum(s.cost_micros), 0) INTO known FROM slipway.usage_spans s
         WHERE s.team = of_team AND s.agent_id = of_agent AND s.span = 360 AND s.start >= midnight;
@@ -310,7 +314,8 @@ BEGIN
                 SELECT u.cost_micros FROM slipway.usage_by_run u WHERE u.team = of_team AND u.agent_id = of_agent AND u.minute >= midnight) m;
         END IF;
         used := greatest(used + own, known);
-        given := least(want, (greatest(most - used - promised, 0) + 1) / 2);
+        rest := greatest(most - used - promised, 0);
+        given := least(want, greatest(least(kept, rest), (rest + 1) / 2));
         INSERT INTO slipway.budget_leases AS l (team, agent_id, day, holder, may_spend, spent, until)
         VALUES (of_team, of_agent, today, by_holder, own + given, own, at + lasting * interval '1 second')
         ON CONFLICT (team, agent_id, day, holder) DO UPDATE

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
+use slipway_api::agent::ModelType;
 use slipway_api::contract::policies::PolicyConfig;
 use slipway_api::guardrail_policy::{
     GuardrailPolicySpec, GuardrailRule, Operator, RULES_MAX, RuleType, Severity, VALUE_BYTES_MAX, defaults,
@@ -33,6 +34,15 @@ fn the_largest_policy_is_read() {
     let largest_id = format!("gp_{}", "a".repeat(63));
     let guards = Guards::read("", &json!([PolicyConfig::new(largest_id, &largest)]).to_string());
     assert_eq!(guards.map(|guards| guards.policies()), Ok(1));
+}
+
+#[test]
+fn every_provider_is_known_and_none_has_anothers_models() {
+    for provider in ModelType::ALL.iter().map(|provider| provider.as_str()) {
+        let item = format!("{provider}:m");
+        let guards = read(&spec(vec![GuardrailRule::new(RuleType::AllowedModels, Operator::In, item.clone())])).unwrap();
+        assert!(guards.model(provider, "m").is_empty() && !guards.model("other", &item).is_empty(), "{item}");
+    }
 }
 
 #[test]
@@ -76,8 +86,11 @@ fn means(guards: &Guards, rule: &GuardrailRule) -> bool {
         RuleType::DeniedTools => !guards.tool(item, "").is_empty() && !guards.tool("another", item).is_empty(),
         RuleType::AllowedModels => match item.split_once(':') {
             Some((provider, "*")) => guards.model(provider, "any").is_empty(),
-            // What is before the colon may be a provider or a part of the id.
-            Some((provider, model)) => guards.model(provider, model).is_empty() && guards.model("other", item).is_empty(),
+            // What is before the colon may be a provider or a part of the id; if it is a provider, it means no other's model.
+            Some((provider, model)) => {
+                let is_provider = ModelType::ALL.iter().any(|known| known.as_str() == provider);
+                guards.model(provider, model).is_empty() && guards.model("other", item).is_empty() != is_provider
+            }
             None => guards.model("other", item).is_empty(),
         },
         _ => true,

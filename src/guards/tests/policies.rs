@@ -174,6 +174,9 @@ fn tools_and_models_are_those_that_the_policy_says() {
             ("ollama", "llama3.2:1b", true),
             ("openai", "openai:gpt-4o", true),
             ("open", "ai:gpt-4o", false),
+            // A model's own name says nothing of its provider.
+            ("ollama", "openai:gpt-4o", false),
+            ("ollama", "anthropic:*", false),
         ] {
             let broken = guards.model(provider, model);
             assert_eq!((broken.is_empty(), Ruled::block(&broken).is_some()), (allowed, !allowed && blocks), "{provider}:{model}");

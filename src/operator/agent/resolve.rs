@@ -49,6 +49,8 @@ pub(super) struct Plan {
     pub version: Option<String>,
     pub framework: &'static str,
     pub image: String,
+    /// Whether that is the platform's own image, which has all endpoints of the contract.
+    pub own_image: bool,
     pub replicas: i32,
     pub suspended: bool,
     pub restarted_at: Option<String>,
@@ -187,6 +189,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         version: spec.version.clone(),
         framework: spec.framework.as_str(),
         image: spec.image.clone().unwrap_or_else(|| settings.runtime_image.clone()),
+        own_image,
         replicas: spec.replicas,
         suspended: agent.stopped_by().is_some(),
         restarted_at: agent.restarted_at().map(str::to_owned),

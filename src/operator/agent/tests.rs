@@ -622,6 +622,26 @@ fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     assert!(before != proxied && proxied != hash(&settings), "what is configured reaches pods that run");
 }
 
+/// What an Agent does not name, a Secret of the team cannot give it.
+#[test]
+fn guards_and_policies_are_the_agents_own_word_alone() {
+    for (spec, guards, policies) in [
+        ("replicas: 1", Some(""), Some("")),
+        ("governance: {guards: [pii-detection]}", None, Some("")),
+        ("governance: {riskProfile: high}", Some(""), Some("")),
+    ] {
+        let plan = plan(&agent(spec), &settings(None));
+        let container = build::build(&plan).deployment.spec.unwrap().template.spec.unwrap().containers.remove(0);
+        let explicit = |name: &str| {
+            container.env.iter().flatten().find(|variable| variable.name == name).map(|variable| variable.value.clone().unwrap_or_default())
+        };
+        for (name, expected) in [("RUNTIME_GUARDS", guards), ("RUNTIME_POLICIES", policies)] {
+            assert_eq!(explicit(name).as_deref(), expected, "{name}: {spec}");
+            assert_eq!(plan.variables.contains_key(name), expected.is_none(), "{name}: {spec}");
+        }
+    }
+}
+
 #[test]
 fn sampling_is_told_where_answers_are_stored_and_a_judge_alone_restarts_nobody() {
     let names = ["RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_EVAL_SAMPLES_PER_DAY", "RUNTIME_RISK_PROFILE", "RUNTIME_JUDGE_MODEL"];

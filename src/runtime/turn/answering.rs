@@ -9,17 +9,18 @@ use serde_json::Value;
 use slipway_database::{NewMessage, StoredMessage};
 use slipway_guards::{Action, Block, Guards, Hold, Ruled, Side, Spent, StreamItem};
 use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
-use slipway_tools::Context;
+use slipway_tools::{Context, Toolbox};
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
-use super::event::{Answer, Guarded, Stop, TurnEvent};
+use super::event::{Answer, Guarded, Stop, TurnEvent, UNKNOWN};
 use super::parts::Parts;
 use super::prompt::{self, Known, Prompt};
 use super::retrieval::Findings;
 use super::{Order, Said};
 use crate::agent::{Agent, judge};
+use crate::chat::is_id;
 use crate::knowledge;
 use crate::record::{self, TurnRecord};
 use crate::settings::Strategy;
@@ -265,10 +266,11 @@ impl<'a> Answering<'a> {
                     continue;
                 }
                 let (toolbox, rehearsal) = (&self.agent.toolbox, self.order.rehearsal.as_ref());
-                let record = self.record.tool_call(&call, &shown, toolbox.kind(&call.name));
+                let named = named(toolbox, &call, (self.said.len(), index)).await;
+                let record = self.record.tool_call(&named, &shown, toolbox.kind(&call.name));
                 let query = call.arguments["query"].as_str().unwrap_or_default();
                 let retrieval = base.and_then(|base| record.retrieval(base, query, knowledge::wanted(&call.arguments)));
-                let start = TurnEvent::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
+                let start = TurnEvent::ToolStart { id: named.id.clone(), name: named.name.clone(), arguments: shown };
                 let _ = self.listener.send(start).await;
                 let context = Context::until(self.deadline).with_trace(record.trace());
                 running.push(async move {
@@ -277,10 +279,10 @@ impl<'a> Answering<'a> {
                         None => toolbox.call(&call.name, call.arguments, &context).await,
                         Some(rehearsal) => rehearsal.call(toolbox, &call.name, call.arguments, &context).await,
                     };
-                    (index, record, base.is_some(), retrieval, outcome, started.elapsed())
+                    (index, named, record, base.is_some(), retrieval, outcome, started.elapsed())
                 });
             }
-            let Some((index, record, is_search, retrieval, outcome, took)) = running.next().await else { return results };
+            let Some((index, named, record, is_search, retrieval, outcome, took)) = running.next().await else { return results };
             let result = &mut results[index];
             result.is_error = outcome.is_error;
             result.content = outcome.content;
@@ -292,7 +294,7 @@ impl<'a> Answering<'a> {
                 Vec::new()
             };
             record.finish(result.is_error, &result.content);
-            let ToolResult { id, name, content, is_error } = result.clone();
+            let (ToolCall { id, name, .. }, is_error, content) = (named, result.is_error, result.content.clone());
             let _ = self.listener.send(TurnEvent::ToolEnd { id, name, is_error, content, took }).await;
             self.tell_sources(&passages, Vec::new()).await;
         }
@@ -352,12 +354,22 @@ impl<'a> Answering<'a> {
         }
     }
 
+    /// The turn may be cut off wherever it waits: what was found is written down, and the answer blocked, before anybody is told.
     async fn pass_guarded(&mut self, outs: Vec<StreamItem>) {
+        for out in &outs {
+            match out {
+                StreamItem::Text(_) => {}
+                StreamItem::Finding(finding) => self.record.guard(&Guarded::finding(finding, Side::Output)),
+                StreamItem::Blocked(block) => self.blocked = Some(block.message.clone()),
+            }
+        }
         for out in outs {
             match out {
                 StreamItem::Text(text) => self.tell(text).await,
-                StreamItem::Finding(finding) => self.guard(Guarded::finding(&finding, Side::Output)).await,
-                StreamItem::Blocked(block) => self.blocked = Some(block.message),
+                StreamItem::Finding(finding) => {
+                    let _ = self.listener.send(TurnEvent::Guard(Guarded::finding(&finding, Side::Output))).await;
+                }
+                StreamItem::Blocked(_) => {}
             }
         }
     }
@@ -382,11 +394,9 @@ impl<'a> Answering<'a> {
             let guards = Arc::clone(&self.guards);
             let verdict = judge(&guards, Side::Output, &held).await;
             if let Some(block) = verdict.blocked {
-                for finding in verdict.findings.iter().filter(|finding| finding.action == Action::Block) {
-                    self.guard(Guarded::finding(finding, Side::Output)).await;
-                }
-                self.blocked = Some(block.message);
-                return;
+                let blocking = verdict.findings.into_iter().filter(|finding| finding.action == Action::Block);
+                let items = blocking.map(StreamItem::Finding).chain([StreamItem::Blocked(block)]);
+                return self.pass_guarded(items.collect()).await;
             }
             verdict.text.into_owned()
         } else {
@@ -483,6 +493,13 @@ impl<'a> Answering<'a> {
         let message = NewMessage { parts, ..NewMessage::new(slipway_database::Role::Assistant, content) };
         vec![message.with_trace(&self.order.trace_id)]
     }
+}
+
+/// A call as others hear of it: a name that the model made up is not repeated, nor an id that may say something. `place` tells such ids apart.
+async fn named(toolbox: &Toolbox, call: &ToolCall, place: (usize, usize)) -> ToolCall {
+    let name = if toolbox.origin(&call.name).await.is_some() { call.name.clone() } else { UNKNOWN.to_owned() };
+    let id = if is_id(&call.id) { call.id.clone() } else { format!("call_{}_{}", place.0, place.1) };
+    ToolCall { id, name, ..ToolCall::default() }
 }
 
 fn stop(stop: Option<&slipway_models::Stop>) -> Stop {

@@ -10,6 +10,9 @@ use slipway_models::{Fault, Usage};
 
 use crate::knowledge::Source;
 
+/// In place of the name of a tool that there is not: the model made it up, and no guard has judged it.
+pub(crate) const UNKNOWN: &str = "unknown";
+
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
     Text(String),

@@ -111,8 +111,32 @@ async fn a_dead_replicas_slice_comes_back_and_what_it_spent_does_not() {
         spend(&one, "one", Some(first), 30 * CENT, most, 0).await.unwrap();
     }
     let lease = spend(&two, "two", Some(lease), 20 * CENT, most, most).await.unwrap();
-    assert_eq!((lease.may_spend_micros, lease.spent_micros), ((20 + 25) * CENT, 50 * CENT));
+    assert_eq!((lease.may_spend_micros, lease.spent_micros), ((20 + 35) * CENT, 50 * CENT), "it keeps what it had: half would be 25");
     assert!(lease.day_ends_in <= Duration::from_hours(24));
+}
+
+#[tokio::test]
+async fn a_renewal_takes_nothing_from_turns_under_way() {
+    let database = Database::migrated().await;
+    let store = database.tenant("a", "ag_1").await;
+    let most = 100 * CENT;
+    let first = spend(&store, "one", None, 0, most, 40 * CENT).await.unwrap();
+    for (holder, given) in [("two", 30), ("three", 15)] {
+        assert_eq!(spend(&store, holder, None, 0, most, most).await.unwrap().may_spend_micros, given * CENT);
+    }
+    // Turns under way may need all 40, and half of the 55 that are left is less.
+    let renewed = spend(&store, "one", Some(first), 0, most, 45 * CENT).await.unwrap();
+    assert_eq!(renewed.may_spend_micros, 40 * CENT);
+    let renewed = spend(&store, "one", Some(renewed), 10 * CENT, most, 45 * CENT).await.unwrap();
+    assert_eq!(renewed.may_spend_micros, 40 * CENT, "what is spent of it is not given again");
+    assert_eq!(spend(&store, "four", None, 0, most, most).await.unwrap().may_spend_micros, 15 * CENT / 2, "all together have the limit");
+    let renewed = spend(&store, "one", Some(renewed), 10 * CENT, 65 * CENT, 45 * CENT).await.unwrap();
+    assert_eq!(renewed.may_spend_micros, (10 + 2) * CENT + CENT / 2, "a limit that was lowered leaves what the others do not have");
+    let renewed = spend(&store, "one", Some(renewed), 10 * CENT, most, 0).await.unwrap();
+    assert_eq!(renewed.may_spend_micros, 10 * CENT, "it is given back");
+    let gone = "update slipway.budget_leases set until = now() - interval '1 second' where holder = 'two'";
+    database.raw(&database.url).await.ask(gone).await.unwrap();
+    assert_eq!(spend(&store, "two", None, 0, 50 * CENT, most).await.unwrap().may_spend_micros, 175_000 / 2, "what ran out is not kept");
 }
 
 #[tokio::test]

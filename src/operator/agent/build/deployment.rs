@@ -128,8 +128,9 @@ fn container(plan: &Plan) -> Container {
         ports: Some(vec![port(HTTP, contract::PORT), port("control", contract::CONTROL_PORT)]),
         env_from: Some(env_from(plan)),
         env: Some(plan.env.iter().map(variable).chain(tool_digests(plan)).collect()),
-        liveness_probe: Some(probe(5, 10)),
-        readiness_probe: Some(probe(3, 5)),
+        liveness_probe: Some(probe("/healthz", 5, 10)),
+        // Another image owes no more than the first.
+        readiness_probe: Some(probe(if plan.own_image { "/readyz" } else { "/healthz" }, 3, 5)),
         // Gives the cluster time to stop sending requests before the process stops taking them.
         lifecycle: Some(Lifecycle {
             pre_stop: Some(LifecycleHandler { sleep: Some(SleepAction { seconds: 2 }), ..LifecycleHandler::default() }),
@@ -151,10 +152,10 @@ fn port(name: &str, number: i32) -> ContainerPort {
     ContainerPort { name: Some(name.to_owned()), container_port: number, protocol: Some("TCP".to_owned()), ..ContainerPort::default() }
 }
 
-fn probe(delay: i32, period: i32) -> Probe {
+fn probe(path: &str, delay: i32, period: i32) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
-            path: Some("/healthz".to_owned()),
+            path: Some(path.to_owned()),
             port: IntOrString::Int(contract::PORT),
             ..HTTPGetAction::default()
         }),

@@ -208,6 +208,30 @@ fn an_answer_that_is_cut_off_is_judged_before_it_is_kept() {
 }
 
 #[test]
+fn an_answer_that_is_cut_off_while_findings_wait_stays_blocked() {
+    let model = Model::start();
+    // Of each `w` comes an event of 2 KiB: more than the connection to a client that does not read takes.
+    model.says(&[&format!("{LEAD}{}{NEEDLE}{REST}", "w ".repeat(8192))]);
+    let topic = json!({"name": "x".repeat(2048), "words": ["w"]});
+    let own = json!([{"name": "blocked-topics", "action": "warn", "topics": [topic]}]).to_string();
+    let policies = whole(&[policy("gp_topics", "critical", &[TOPICS])]);
+    let runtime = agent(&model, &[("RUNTIME_TURN_SECONDS", "2"), ("RUNTIME_GUARDS", &own), ("RUNTIME_POLICIES", &policies)]);
+    let mut slow = runtime.connect();
+    let body = json!({"message": "Tell me a story.", "conversation_id": "conv_1"}).to_string();
+    slow.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    let kept = eventually("an answer that is kept", || {
+        let (head, body) = runtime.send("GET /conversations/conv_1", "", "");
+        let conversation: Value = head.starts_with("http/1.1 200").then(|| serde_json::from_str(&body).unwrap())?;
+        conversation["messages"].get(1).filter(|message| message["content"] != "").cloned()
+    });
+    assert!(kept["content"].as_str().unwrap().starts_with("refused by blocked-topics (policy gp_topics)"), "{}", kept["content"]);
+    let mut told = String::new();
+    slow.read_to_string(&mut told).unwrap();
+    assert!(!told.contains("MARKER") && told.contains(r#""type":"done""#), "{}", &told[told.len().saturating_sub(500)..]);
+    assert_eq!(violations(&runtime, "gp_topics", "blocked_topics", "output", true), Some(1.0));
+}
+
+#[test]
 fn a_warning_reports_and_changes_nothing() {
     let model = Model::start();
     let text = format!("{LEAD}{NEEDLE}{REST}");
@@ -312,6 +336,22 @@ fn a_tool_that_is_denied_is_neither_offered_nor_called() {
     assert_eq!(violations(&denying, "gp_a", "denied_tools", "tool", true), Some(2.0));
     assert_eq!(violations(&warning, "gp_a", "denied_tools", "tool", false), Some(2.0));
     assert_eq!((denying.get("/memory/status")["count"].clone(), warning.get("/memory/status")["count"].clone()), (json!(0), json!(1)));
+}
+
+#[test]
+fn a_tool_of_a_denied_server_is_withheld_while_the_server_is_down() {
+    let tools = r#"[{"name": "github", "type": "mcp", "category": "general", "mcpEndpoint": "http://127.0.0.1:9/mcp", "timeout": 5}]"#;
+    let runtime = Runtime::with(&[
+        ("RUNTIME_MODEL_ID", "stub-script"),
+        ("RUNTIME_STRATEGY", "agent-react"),
+        ("RUNTIME_TOOLS", tools),
+        ("RUNTIME_POLICIES", &whole(&[policy("gp_a", "critical", &[("denied_tools", "contains", "github")])])),
+    ]);
+    let events = runtime.stream(&json!({"message": "call github_list {}\n\ntext {results}"}));
+    let content = events.last().unwrap()["content"].as_str().unwrap();
+    assert!(content.starts_with("The call was withheld: refused by denied-tools (policy gp_a)"), "{events:?}");
+    assert!(events.iter().any(|event| event["guard"] == "denied-tools" && event["kind"] == "github"), "{events:?}");
+    assert!(events.iter().all(|event| event["type"] != "tool_start"), "{events:?}");
 }
 
 #[test]
