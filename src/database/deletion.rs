@@ -9,7 +9,7 @@ use crate::{Fault, Isolation, Tenants, id, roles};
 
 const BATCH: i64 = 1_000;
 /// What refers to others before what it refers to, so that no batch is more than it seems.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 20] = [
     "turns",
     "feedback",
     "feedback_cases",
@@ -26,6 +26,7 @@ const TABLES: [&str; 19] = [
     "usage_spans",
     "usage_backfill",
     "policy_violations",
+    "violation_hours",
     "readiness_hours",
     "alerts",
     "budgets",

@@ -53,7 +53,10 @@ pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
 pub use owners::{Claim, HELD_DAYS, Holder, Home};
 pub use reader::{Reader, Records};
 pub use readiness::ReadinessSample;
-pub use readings::{AgentConversations, AgentKey, AgentReadiness, AgentScore, AgentUsage, AgentViolations, MAX_AGENTS, Readings, Used};
+pub use readings::{
+    AgentConversations, AgentKey, AgentReadiness, AgentScore, AgentUsage, AgentViolations, MAX_AGENTS, PolicyConversations, Readings,
+    RunViolations, Used,
+};
 pub use retention::Retention;
 pub use sampling::{SampledMean, SampledScore, SampledTurn};
 pub use shown::{Detail, Listed};

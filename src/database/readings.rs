@@ -2,6 +2,7 @@
 //! of the database that show nothing of an earlier Agent under the same id.
 
 mod activity;
+mod violations;
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -11,8 +12,9 @@ use crate::connection::{Door, Question, ask, in_time};
 use crate::conversation::time;
 use crate::feedback::is_denied;
 use crate::types::{LATENCY_BUCKETS, MOST_LISTED, Page, start_of_minute};
-use crate::{Alert, Fault, Stage, id};
+use crate::{Alert, Fault, id};
 pub use activity::{AgentConversations, AgentScore};
+pub use violations::{AgentViolations, PolicyConversations, RunViolations};
 
 const NOT_GRANTED: &str = "this login may not read usage, violations, readiness and alerts; docs/rest.md has what it has to be granted";
 /// Of how many agents one question may be.
@@ -74,24 +76,6 @@ pub struct AgentUsage {
     pub partial: bool,
 }
 
-/// Violations of one rule by one agent, on one track and release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentViolations {
-    /// The agent's place among those that were asked for.
-    pub agent: usize,
-    pub track: String,
-    pub run_hash: String,
-    pub policy: String,
-    pub rule: String,
-    pub stage: Stage,
-    pub blocked: bool,
-    pub count: i64,
-    /// In how many conversations, as far as they were told apart: 64 a minute at most.
-    pub conversations: i64,
-    pub last_minute: Timestamp,
-    pub last_trace: Option<String>,
-}
-
 /// How often an agent was found ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentReadiness {
@@ -121,12 +105,6 @@ impl Readings<'_> {
     async fn used(&self, agents: &[AgentKey], since: Timestamp, by_run: bool) -> Result<Vec<AgentUsage>, Fault> {
         const USED: &str = "SELECT * FROM slipway.usage_since($1, $2, $3, 'epoch'::timestamptz + $4 * interval '1 second', $5)";
         self.read(agents, |keys| keys.ask(USED).bind(start_of_minute(since).as_second()).bind(by_run), usage).await
-    }
-
-    /// Violations from the minute of `since` on.
-    pub async fn violations(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<AgentViolations>, Fault> {
-        const FOUND: &str = "SELECT * FROM slipway.violations_since($1, $2, $3, 'epoch'::timestamptz + $4 * interval '1 second')";
-        self.read(agents, |keys| keys.ask(FOUND).bind(start_of_minute(since).as_second()), violations).await
     }
 
     /// Samples of readiness in the hours that touch what comes after `since`. Agents without samples are left out.
@@ -164,9 +142,7 @@ impl Readings<'_> {
         if agents.is_empty() {
             return Ok(Vec::new());
         }
-        if agents.len() > MAX_AGENTS {
-            return Err(Fault::Refused(format!("at most {MAX_AGENTS} agents are asked for at once")));
-        }
+        check(agents)?;
         let keys = Keys::new(agents);
         in_time(async {
             let mut work = self.0.begin().await?;
@@ -179,6 +155,13 @@ impl Readings<'_> {
         })
         .await
     }
+}
+
+fn check(agents: &[AgentKey]) -> Result<(), Fault> {
+    if agents.len() > MAX_AGENTS {
+        return Err(Fault::Refused(format!("at most {MAX_AGENTS} agents are asked for at once")));
+    }
+    Ok(())
 }
 
 struct Keys {
@@ -232,22 +215,6 @@ fn usage(row: &PgRow) -> Result<AgentUsage, Fault> {
         },
         last_minute: time(row.try_get("last_minute")?)?,
         partial: row.try_get("partial")?,
-    })
-}
-
-fn violations(row: &PgRow) -> Result<AgentViolations, Fault> {
-    Ok(AgentViolations {
-        agent: place(row)?,
-        track: row.try_get("track")?,
-        run_hash: row.try_get("run_hash")?,
-        policy: row.try_get("policy")?,
-        rule: row.try_get("rule")?,
-        stage: Stage::read(row.try_get("stage")?)?,
-        blocked: row.try_get("blocked")?,
-        count: row.try_get("count")?,
-        conversations: row.try_get("conversations")?,
-        last_minute: time(row.try_get("last_minute")?)?,
-        last_trace: row.try_get("last_trace")?,
     })
 }
 

@@ -41,6 +41,7 @@ impl Tenants {
             ("usage_spans", "t.span = 360 AND t.start < $cutoff", SHORT_SPANS_DAYS),
             ("readiness_hours", "t.hour < $cutoff", usage_hours),
             ("policy_violations", "t.minute < $cutoff", violations),
+            ("violation_hours", "t.hour < $cutoff", violations),
             ("alerts", "t.last_seen < $cutoff", alerts),
             ("budget_leases", "t.until < $cutoff", BUDGETS_DAYS),
         ] {

@@ -9,7 +9,7 @@ use crate::{Fault, Tenants, id};
 /// Of one query; the rest is found after these are deleted.
 const MAX_ROWS: i64 = 1_000;
 /// The tables that the others refer to, and that of owners: where these have no row of an agent, none has.
-const PARENTS: [&str; 15] = [
+const PARENTS: [&str; 16] = [
     "conversations",
     "memories",
     "usage_minutes",
@@ -17,6 +17,7 @@ const PARENTS: [&str; 15] = [
     "usage_spans",
     "usage_backfill",
     "policy_violations",
+    "violation_hours",
     "readiness_hours",
     "alerts",
     "budgets",

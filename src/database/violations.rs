@@ -1,4 +1,4 @@
-//! Violations of policies, by minute. Runtimes write them in batches, as they write usage.
+//! Violations of policies, by minute and by hour. Runtimes write them in batches, as they write usage.
 
 use std::collections::BTreeMap;
 
@@ -88,12 +88,25 @@ impl Store {
     /// Adds violations to what is there. All of the batch or none; when a commit's answer is lost on the way, a second try counts twice.
     pub async fn record_violations(&self, batch: &[ViolationMinute]) -> Result<(), Fault> {
         const ADD: &str = "
+            WITH broken AS (
+                SELECT 'epoch'::timestamptz + m.minute * interval '1 second' AS minute, m.policy, m.rule, m.stage, m.blocked, m.count,
+                       m.conversations::bigint[] AS conversations, m.trace
+                FROM unnest($5::bigint[], $6::text[], $7::text[], $8::text[], $9::boolean[], $10::bigint[], $11::text[], $12::text[])
+                         AS m (minute, policy, rule, stage, blocked, count, conversations, trace)),
+            by_hour AS (
+                INSERT INTO slipway.violation_hours AS h
+                    (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked, count, last_minute, last_trace)
+                SELECT $1, $2, b.hour, $3, $4, b.policy, b.rule, b.stage, b.blocked, sum(b.count)::bigint, max(b.minute),
+                       (array_agg(b.trace ORDER BY b.minute DESC) FILTER (WHERE b.trace IS NOT NULL))[1]
+                FROM (SELECT date_trunc('hour', minute, 'UTC') AS hour, broken.* FROM broken) b
+                GROUP BY b.hour, b.policy, b.rule, b.stage, b.blocked ORDER BY b.hour, b.policy, b.rule, b.stage, b.blocked
+                ON CONFLICT (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked) DO UPDATE SET
+                    count = h.count + excluded.count, last_minute = greatest(h.last_minute, excluded.last_minute),
+                    last_trace = CASE WHEN excluded.last_minute < h.last_minute THEN coalesce(h.last_trace, excluded.last_trace)
+                                      ELSE coalesce(excluded.last_trace, h.last_trace) END)
             INSERT INTO slipway.policy_violations AS v
                 (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked, count, conversations, last_trace)
-            SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', $3, $4, m.policy, m.rule, m.stage, m.blocked, m.count,
-                   m.conversations::bigint[], m.trace
-            FROM unnest($5::bigint[], $6::text[], $7::text[], $8::text[], $9::boolean[], $10::bigint[], $11::text[], $12::text[])
-                     AS m (minute, policy, rule, stage, blocked, count, conversations, trace)
+            SELECT $1, $2, b.minute, $3, $4, b.policy, b.rule, b.stage, b.blocked, b.count, b.conversations, b.trace FROM broken b
             ON CONFLICT (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked) DO UPDATE SET
                 count = v.count + excluded.count, last_trace = coalesce(excluded.last_trace, v.last_trace),
                 conversations = ARRAY(

@@ -169,6 +169,23 @@ CREATE TABLE slipway.policy_violations (
     PRIMARY KEY (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked)
 );
 
+-- The same by hour, without conversations. Runtimes write both in one statement.
+CREATE TABLE slipway.violation_hours (
+    team text COLLATE "C" NOT NULL,
+    agent_id text COLLATE "C" NOT NULL,
+    hour timestamptz NOT NULL,
+    track text COLLATE "C" NOT NULL CHECK (octet_length(track) <= 128),
+    run_hash text COLLATE "C" NOT NULL CHECK (octet_length(run_hash) <= 128),
+    policy text COLLATE "C" NOT NULL CHECK (octet_length(policy) <= 128),
+    rule text COLLATE "C" NOT NULL CHECK (octet_length(rule) <= 128),
+    stage text COLLATE "C" NOT NULL CHECK (stage IN ('input', 'output', 'limit', 'tool', 'model')),
+    blocked boolean NOT NULL,
+    count bigint NOT NULL CHECK (count >= 0),
+    last_minute timestamptz NOT NULL,
+    last_trace text COLLATE "C" CHECK (octet_length(last_trace) <= 128),
+    PRIMARY KEY (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked)
+) WITH (fillfactor = 70);
+
 -- How often an agent was found ready, by hour. The manager writes it; no team's login has a right on it.
 CREATE TABLE slipway.readiness_hours (
     team text COLLATE "C" NOT NULL,
@@ -398,32 +415,88 @@ BEGIN
 END $make$;
 REVOKE ALL ON FUNCTION slipway.usage_since(text[], text[], text[], timestamptz, boolean) FROM PUBLIC;
 
+-- Minutes up to the next hour, hours from there: of a rule that was broken in every minute of a day that is 60 rows of minutes at most and
+-- 24 of hours, where minutes alone would be 1,440. A statement is about 250 agents at most (`Readings::violations`): 21,000 rows with one
+-- such rule each, and a million where all agents reach both limits, whatever their teams' logins have written. Only an agent that reaches
+-- a limit can be `partial`: 33 such rules.
 CREATE FUNCTION slipway.violations_since(teams text[], agents text[], uids text[], since timestamptz) RETURNS TABLE (
     nth bigint, track text, run_hash text, policy text, rule text, stage text, blocked boolean,
-    count bigint, conversations bigint, last_minute bigint, last_trace text
+    count bigint, last_minute bigint, last_trace text, partial boolean
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    hours CONSTANT timestamptz := date_trunc('hour', since + interval '3599 seconds', 'UTC');
+BEGIN
+    RETURN QUERY
+    SELECT k.nth, f.track, f.run_hash, f.policy, f.rule, f.stage, f.blocked, slipway.bounded(sum(f.count)),
+           (extract(epoch FROM least(greatest(max(f.seen), since), now())) * 1000000)::bigint,
+           (array_agg(f.last_trace ORDER BY f.seen DESC) FILTER (WHERE f.last_trace IS NOT NULL))[1],
+           sum(count(*)) OVER (PARTITION BY k.nth) >= 2000
+    FROM unnest(teams, agents, uids) WITH ORDINALITY AS k (team, agent_id, uid, nth), LATERAL (
+        (SELECT v.track, v.run_hash, v.policy, v.rule, v.stage, v.blocked, v.count, v.minute AS seen, v.last_trace
+         FROM slipway.policy_violations v
+         WHERE v.team = k.team AND v.agent_id = k.agent_id AND v.minute >= since AND v.minute < hours ORDER BY v.minute DESC LIMIT 2000)
+        UNION ALL
+        (SELECT h.track, h.run_hash, h.policy, h.rule, h.stage, h.blocked, h.count, h.last_minute, h.last_trace
+         FROM slipway.violation_hours h
+         WHERE h.team = k.team AND h.agent_id = k.agent_id AND h.hour >= hours ORDER BY h.hour DESC LIMIT 2000)) f
+    WHERE NOT EXISTS (SELECT FROM slipway.owners o WHERE o.team = k.team AND o.agent_id = k.agent_id
+                      AND o.uid <> k.uid AND o.open_until IS NULL)
+    GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7;
+END $$;
+REVOKE ALL ON FUNCTION slipway.violations_since(text[], text[], text[], timestamptz) FROM PUBLIC;
+
+-- For rollbacks: how often answers on the stable track broke these policies, by what ran, from the hour of `since` on. A week of an agent
+-- is 168 rows for each rule that is broken every hour. Of an agent 10,000 rows are looked at, of all policies, rules and stages: 59 such
+-- rules. Of one that has more the older ones are missing, which `partial` says. A statement is about 50 agents at most.
+CREATE FUNCTION slipway.violations_by_run(teams text[], agents text[], uids text[], policies text[], since timestamptz) RETURNS TABLE (
+    nth bigint, run_hash text, policy text, count bigint, partial boolean
 )
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH found AS (
-        SELECT k.nth, v.*
-        FROM unnest(teams, agents, uids) WITH ORDINALITY AS k (team, agent_id, uid, nth), LATERAL (
-            SELECT * FROM slipway.policy_violations v
-            WHERE v.team = k.team AND v.agent_id = k.agent_id AND v.minute >= since ORDER BY v.minute DESC LIMIT 2000) v
-        WHERE NOT EXISTS (SELECT FROM slipway.owners o WHERE o.team = k.team AND o.agent_id = k.agent_id
-                          AND o.uid <> k.uid AND o.open_until IS NULL)),
-    told_apart AS (
-        SELECT f.nth, f.track, f.run_hash, f.policy, f.rule, f.stage, f.blocked, count(DISTINCT c) AS conversations
-        FROM found f, unnest(f.conversations) c GROUP BY 1, 2, 3, 4, 5, 6, 7)
-    SELECT f.nth, f.track, f.run_hash, f.policy, f.rule, f.stage, f.blocked, slipway.bounded(sum(f.count)),
-           coalesce(max(t.conversations), 0), (extract(epoch FROM least(max(f.minute), now())) * 1000000)::bigint,
-           (array_agg(f.last_trace ORDER BY f.minute DESC) FILTER (WHERE f.last_trace IS NOT NULL))[1]
-    FROM found f LEFT JOIN told_apart t USING (nth, track, run_hash, policy, rule, stage, blocked)
-    GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7;
+    SELECT k.nth, f.run_hash, f.policy, slipway.bounded(sum(f.count)), bool_or(f.partial)
+    FROM unnest(teams, agents, uids) WITH ORDINALITY AS k (team, agent_id, uid, nth), LATERAL (
+        SELECT h.track, h.run_hash, h.policy, h.stage, h.count, count(*) OVER () >= 10000 AS partial
+        FROM (SELECT * FROM slipway.violation_hours h
+              WHERE h.team = k.team AND h.agent_id = k.agent_id AND h.hour >= date_trunc('hour', since, 'UTC')
+              ORDER BY h.hour DESC LIMIT 10000) h) f
+    WHERE f.stage = 'output' AND f.track = 'stable' AND f.policy = ANY (policies)
+      AND NOT EXISTS (SELECT FROM slipway.owners o WHERE o.team = k.team AND o.agent_id = k.agent_id
+                      AND o.uid <> k.uid AND o.open_until IS NULL)
+    GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 END $$;
-REVOKE ALL ON FUNCTION slipway.violations_since(text[], text[], text[], timestamptz) FROM PUBLIC;
+REVOKE ALL ON FUNCTION slipway.violations_by_run(text[], text[], text[], text[], timestamptz) FROM PUBLIC;
+
+-- In how many conversations such answers of one release broke each policy, as far as they were told apart: at least so many. Of an agent
+-- the newest 50,000 minutes of all rules are looked at, and of those that are wanted 10,000 counted.
+CREATE FUNCTION slipway.violating_conversations(
+    teams text[], agents text[], uids text[], of_run text, policies text[], since timestamptz
+) RETURNS TABLE (nth bigint, policy text, conversations bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT k.nth, f.policy, count(*)
+    FROM unnest(teams, agents, uids) WITH ORDINALITY AS k (team, agent_id, uid, nth), LATERAL (
+        SELECT DISTINCT v.policy, c.hash
+        FROM (SELECT v.policy, v.conversations
+              FROM (SELECT * FROM slipway.policy_violations v
+                    WHERE v.team = k.team AND v.agent_id = k.agent_id AND v.minute >= date_trunc('hour', since, 'UTC')
+                    ORDER BY v.minute DESC LIMIT 50000) v
+              WHERE v.stage = 'output' AND v.track = 'stable' AND v.run_hash = of_run AND v.policy = ANY (policies)
+              LIMIT 10000) v,
+             unnest(v.conversations) AS c (hash)) f
+    WHERE NOT EXISTS (SELECT FROM slipway.owners o WHERE o.team = k.team AND o.agent_id = k.agent_id
+                      AND o.uid <> k.uid AND o.open_until IS NULL)
+    GROUP BY 1, 2 ORDER BY 1, 2;
+END $$;
+REVOKE ALL ON FUNCTION slipway.violating_conversations(text[], text[], text[], text, text[], timestamptz) FROM PUBLIC;
 
 CREATE FUNCTION slipway.readiness_since(teams text[], agents text[], uids text[], since timestamptz) RETURNS TABLE (
     nth bigint, samples bigint, ready bigint, last_ready bigint

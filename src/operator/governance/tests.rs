@@ -356,9 +356,14 @@ async fn policies_are_told_of_their_violations() {
 
 /// Answers that broke a policy, in so many conversations, over two minutes.
 async fn broke(world: &World, hash: &str, conversations: std::ops::Range<i64>) {
+    broke_before(world, hash, conversations, SignedDuration::ZERO).await;
+}
+
+/// The same, so long ago.
+async fn broke_before(world: &World, hash: &str, conversations: std::ops::Range<i64>, ago: SignedDuration) {
     let all: Vec<i64> = conversations.collect();
     let rows = |(place, some): (usize, &[i64])| ViolationMinute {
-        minute: Timestamp::now() - SignedDuration::from_mins(i64::try_from(place).unwrap()),
+        minute: Timestamp::now() - ago - SignedDuration::from_mins(i64::try_from(place).unwrap()),
         policy: "gp_no_guns".to_owned(),
         rule: "blocked_topics".to_owned(),
         stage: Stage::Output,
@@ -371,6 +376,22 @@ async fn broke(world: &World, hash: &str, conversations: std::ops::Range<i64>) {
     world.runtime("helper", hash).record_violations(&rows).await.unwrap();
 }
 
+fn release(version: i64, phase: &str) -> Value {
+    json!({"metadata": {"name": format!("v{version}"), "namespace": "team-a"}, "spec": {"agent": "helper"},
+        "status": {"version": version, "previous": version - 1, "phase": phase, "runHash": format!("h{version}")}})
+}
+
+/// A policy that no answer may break, and the agent that is held to it; releases 1 and 2, of which both were asked alike.
+async fn two_releases(world: &World) {
+    let rule = json!({"type": "blocked_topics", "operator": "contains", "value": "guns"});
+    world.policy("no-guns", &json!({"name": "G", "severity": "critical", "rollback": true, "rules": [rule]}));
+    let status = json!({"activeRelease": 2, "runHash": "h2"});
+    world.agent("helper", &json!({"spec": {"governance": {"policies": ["no-guns"]}}, "status": status})).await;
+    world.cluster.lock().unwrap().releases = vec![release(2, "active"), release(1, "archived")];
+    world.used("helper", "h1", requests(200, 0, 50)).await;
+    world.used("helper", "h2", requests(200, 0, 50)).await;
+}
+
 #[tokio::test]
 async fn a_release_that_is_worse_is_rolled_back_once() {
     let mut world = World::new(true).await;
@@ -378,10 +399,6 @@ async fn a_release_that_is_worse_is_rolled_back_once() {
     world.policy("no-guns", &policy(false));
     let agent = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"governance": {"policies": ["no-guns"]}}, "status": {"activeRelease": 5, "runHash": "h5"}});
     world.agent("helper", &agent(json!({}))).await;
-    let release = |version: i64, phase: &str| {
-        json!({"metadata": {"name": format!("v{version}"), "namespace": "team-a"}, "spec": {"agent": "helper"},
-        "status": {"version": version, "previous": version - 1, "phase": phase, "runHash": format!("h{version}")}})
-    };
     world.cluster.lock().unwrap().releases =
         vec![release(5, "active"), release(4, "rejected"), release(3, "archived"), release(2, "archived")];
     world.used("helper", "h3", requests(1000, 0, 50)).await;
@@ -419,18 +436,76 @@ async fn a_release_that_is_worse_is_rolled_back_once() {
 #[tokio::test]
 async fn what_ran_before_is_as_bad_and_stays() {
     let mut world = World::new(true).await;
-    world.policy("no-guns", &json!({"name": "G", "severity": "critical", "rollback": true, "rules": [{"type": "blocked_topics", "operator": "contains", "value": "guns"}]}));
-    world
-        .agent("helper", &json!({"spec": {"governance": {"policies": ["no-guns"]}}, "status": {"activeRelease": 2, "runHash": "h2"}}))
-        .await;
-    let release = |version: i64, phase: &str| json!({"metadata": {"name": format!("v{version}"), "namespace": "team-a"}, "spec": {"agent": "helper"}, "status": {"version": version, "phase": phase, "runHash": format!("h{version}")}});
-    world.cluster.lock().unwrap().releases = vec![release(2, "active"), release(1, "archived")];
-    world.used("helper", "h1", requests(200, 0, 50)).await;
-    world.used("helper", "h2", requests(200, 0, 50)).await;
+    two_releases(&world).await;
     broke(&world, "h1", 0..40).await;
     broke(&world, "h2", 100..145).await;
     world.pass(1).await;
     assert_eq!(world.cluster.lock().unwrap().patches.len(), 0);
+}
+
+#[tokio::test]
+async fn a_rule_that_is_broken_each_minute_hides_nothing_of_the_release_before() {
+    let mut world = World::new(true).await;
+    two_releases(&world).await;
+    broke_before(&world, "h1", 0..40, SignedDuration::from_hours(72)).await;
+    broke(&world, "h2", 100..145).await;
+    // For the two days since, each answer was too slow as well.
+    let (team, agent) = (ids::team("a"), ids::agent("team-a", "helper"));
+    world.sql(&format!(
+        "INSERT INTO slipway.policy_violations (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked, count, conversations)
+         SELECT '{team}', '{agent}', date_trunc('minute', now()) - m * interval '1 minute', 'stable', 'h2', 'gp_default_latency', 'max_latency',
+                'output', false, 1, '{{1}}' FROM generate_series(1, 2880) m;
+         INSERT INTO slipway.violation_hours (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked, count, last_minute)
+         SELECT team, agent_id, date_trunc('hour', minute, 'UTC'), track, run_hash, policy, rule, stage, blocked, sum(count), max(minute)
+         FROM slipway.policy_violations WHERE rule = 'max_latency' GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    ));
+    world.pass(1).await;
+    assert_eq!(world.cluster.lock().unwrap().patches.len(), 0);
+    // Without its violations the release before was better.
+    world.sql("DELETE FROM slipway.violation_hours WHERE run_hash = 'h1'");
+    world.pass(1).await;
+    assert_eq!(world.cluster.lock().unwrap().patches.len(), 1);
+}
+
+#[tokio::test]
+async fn more_violations_than_are_read_are_no_verdict_and_told() {
+    let mut world = World::new(true).await;
+    two_releases(&world).await;
+    broke(&world, "h2", 100..145).await;
+    let (team, agent) = (ids::team("a"), ids::agent("team-a", "helper"));
+    world.sql(&format!(
+        "INSERT INTO slipway.violation_hours (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked, count, last_minute)
+         SELECT '{team}', '{agent}', date_trunc('hour', now(), 'UTC') - h * interval '1 hour', 'stable', 'h2', 'gp_many', 'rule ' || r, 'input', false,
+                1, now() FROM generate_series(0, 160) h, generate_series(1, 70) r"
+    ));
+    for _ in 0..2 {
+        world.pass(1).await;
+    }
+    assert_eq!(world.cluster.lock().unwrap().patches.len(), 0);
+    let told: Vec<_> = world.events().into_iter().filter(|event| event.starts_with("RollbackUndecided")).collect();
+    let [told] = &told[..] else { panic!("{told:#?}") };
+    assert!(told.contains("release v2") && told.contains("of v1") && told.contains("more violations"), "{told}");
+}
+
+#[tokio::test]
+async fn a_release_that_was_rolled_back_is_not_gone_back_to() {
+    let mut world = World::new(true).await;
+    two_releases(&world).await;
+    // v5 was bad, and v3 was brought back; then came v6, which is bad, too.
+    let status = json!({"activeRelease": 6, "runHash": "h6"});
+    let metadata = json!({"annotations": {labels::ROLLED_BACK: "5"}});
+    world.agent("helper", &json!({"metadata": metadata, "spec": {"governance": {"policies": ["no-guns"]}}, "status": status})).await;
+    world.cluster.lock().unwrap().releases =
+        vec![release(6, "active"), release(5, "archived"), release(4, "rejected"), release(3, "archived"), release(2, "archived")];
+    for hash in ["h3", "h5", "h6"] {
+        world.used("helper", hash, requests(200, 0, 50)).await;
+    }
+    broke(&world, "h5", 0..60).await;
+    broke(&world, "h6", 100..160).await;
+    world.pass(1).await;
+    let patches = world.cluster.lock().unwrap().patches.clone();
+    let [(_, asked)] = &patches[..] else { panic!("{patches:#?}") };
+    assert_eq!(asked["metadata"]["annotations"], json!({labels::DEPLOY_RELEASE: "3", labels::ROLLED_BACK: "5,6"}));
 }
 
 #[tokio::test]

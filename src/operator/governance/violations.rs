@@ -1,6 +1,6 @@
 //! How often policies were broken in the last day, for their statuses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,13 +21,19 @@ use crate::tenancy::Tenancy;
 const MAX_TRACE_BYTES: usize = 64;
 
 pub(super) async fn tell(context: &Context, tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -> Result<(), String> {
-    let mut found = Counted::default();
+    let (mut found, mut cut_off) = (Counted::default(), BTreeSet::new());
     for part in fleet.chunks(PART) {
         for row in tenancy.violations(&rows(part), now - WINDOW).await? {
             if let Some(agent) = part.get(row.agent) {
                 found.add(&agent.key, &row);
+                if row.partial {
+                    cut_off.insert(&agent.key);
+                }
             }
         }
+    }
+    if let Some(first) = cut_off.first() {
+        tracing::warn!(agents = cut_off.len(), %first, "agents break more rules than are read of one; their policies' counts are too low");
     }
     for key in context.caches.violations.set(found.by_policy()) {
         context.registry.publish(&Change::Violations(key));
@@ -91,9 +97,9 @@ mod tests {
             stage: Stage::Input,
             blocked,
             count,
-            conversations: 1,
             last_minute: minute(at),
             last_trace: Some(format!("tr_{at}")),
+            partial: false,
         };
         let mut counted = Counted::default();
         let (one, two) = (Key::new("team-a", "one"), Key::new("team-a", "two"));

@@ -1,7 +1,9 @@
 //! What the manager reads and writes about all agents at once, or why it cannot.
 
 use jiff::Timestamp;
-use slipway_database::{AgentKey, AgentUsage, AgentViolations, Alert, Fault, KeptAlert, RaisedAlert, ReadinessSample, Retention};
+use slipway_database::{
+    AgentKey, AgentUsage, AgentViolations, Alert, Fault, KeptAlert, PolicyConversations, RaisedAlert, ReadinessSample, Retention, RunViolations,
+};
 
 use super::Tenancy;
 
@@ -27,6 +29,27 @@ impl Tenancy {
     pub(crate) async fn violations(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<AgentViolations>, String> {
         self.answers()?;
         self.tenants.readings().violations(agents, since).await.map_err(|fault| self.noted(&fault))
+    }
+
+    pub(crate) async fn violations_by_run(
+        &self,
+        agents: &[AgentKey],
+        policies: &[String],
+        since: Timestamp,
+    ) -> Result<Vec<RunViolations>, String> {
+        self.answers()?;
+        self.tenants.readings().violations_by_run(agents, policies, since).await.map_err(|fault| self.noted(&fault))
+    }
+
+    pub(crate) async fn violating_conversations(
+        &self,
+        agent: &AgentKey,
+        run_hash: &str,
+        policies: &[String],
+        since: Timestamp,
+    ) -> Result<Vec<PolicyConversations>, String> {
+        self.answers()?;
+        self.tenants.readings().violating_conversations(agent, run_hash, policies, since).await.map_err(|fault| self.noted(&fault))
     }
 
     /// All that are open, as far as there are pages of them.

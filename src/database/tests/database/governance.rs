@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, Fault, KeptAlert, MAX_CONVERSATIONS, Options, RaisedAlert, Reader, ReadinessSample, Retention, Run, Stage, Store,
-    UsageMinute, ViolationMinute,
+    AgentKey, Fault, KeptAlert, MAX_CONVERSATIONS, Options, PolicyConversations, RaisedAlert, Reader, ReadinessSample, Retention, Run, Stage,
+    Store, UsageMinute, ViolationMinute,
 };
 
 use crate::spans::key;
@@ -66,15 +66,94 @@ async fn violations_add_up_over_replicas_and_batches() {
     let row = |place: usize| {
         let v = &found[place];
         assert_eq!((v.agent, v.track.as_str(), v.stage, v.rule.as_str()), (1, "stable", Stage::Output, "blocked_topics"));
-        (v.run_hash.as_str(), v.policy.as_str(), v.blocked, v.count, v.conversations, v.last_minute, v.last_trace.as_deref())
+        (v.run_hash.as_str(), v.policy.as_str(), v.blocked, v.count, v.last_minute, v.last_trace.as_deref())
     };
-    assert_eq!(row(0), ("one", "gp_1", true, 10, 4, minutes_ago(2), Some("tr_2")));
-    assert_eq!(row(1), ("one", "gp_2", true, 4, i64::try_from(MAX_CONVERSATIONS).unwrap(), minutes_ago(5), Some("tr_5")));
-    assert_eq!(row(2), ("two", "gp_1", false, 2, 1, minutes_ago(2), None));
-    assert!(found[3].policy.len() <= 128 && found.len() == 4, "{found:?}");
+    assert_eq!(row(0), ("one", "gp_1", true, 10, minutes_ago(2), Some("tr_2")));
+    assert_eq!(row(1), ("one", "gp_2", true, 4, minutes_ago(5), Some("tr_5")));
+    assert_eq!(row(2), ("two", "gp_1", false, 2, minutes_ago(2), None));
+    assert!(found[3].policy.len() <= 128 && found.len() == 4 && found.iter().all(|row| !row.partial), "{found:?}");
+    let mut admin = database.raw(&database.url).await;
+    let sums = admin.one("select sum(count)::text from slipway.violation_hours").await;
+    assert_eq!(sums, admin.one("select sum(count)::text from slipway.policy_violations").await);
+    // Whole hours are read by the hour.
+    let day = reader.readings().violations(&keys, minutes_ago(1440)).await.unwrap();
+    assert_eq!(day, found);
     let late = reader.readings().violations(&keys, minutes_ago(2)).await.unwrap();
     assert_eq!(late.iter().map(|v| v.count).collect::<Vec<_>>(), [4, 2, 2]);
     assert_eq!(database.tenants().readings().violations(&keys, minutes_ago(10)).await.unwrap(), found);
+
+    let (tenants, policies) = (database.tenants(), ["gp_1".to_owned(), "gp_2".to_owned(), "gp_none".to_owned()]);
+    let by_run = tenants.readings().violations_by_run(&keys, &policies, minutes_ago(60)).await.unwrap();
+    let by_run: Vec<_> = by_run.iter().map(|v| (v.agent, v.run_hash.as_str(), v.policy.as_str(), v.count, v.partial)).collect();
+    assert_eq!(by_run, [(1, "one", "gp_1", 10, false), (1, "one", "gp_2", 4, false), (1, "two", "gp_1", 2, false)]);
+    let conversations = tenants.readings().violating_conversations(&keys[1], "one", &policies, minutes_ago(60)).await.unwrap();
+    let of = |policy: &str, conversations| PolicyConversations { policy: policy.to_owned(), conversations };
+    assert_eq!(conversations, [of("gp_1", 4), of("gp_2", i64::try_from(MAX_CONVERSATIONS).unwrap())]);
+}
+
+/// A rule that is broken in every minute of a week is many rows of minutes: none hides another, and what is left out is told.
+#[tokio::test]
+async fn what_is_broken_each_minute_is_counted_whole_and_hides_nothing() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    // As runtimes write it: three rules by the minute for two days; and long before, another release that broke another policy.
+    admin
+        .ask(
+            "insert into slipway.policy_violations (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked, count, conversations)
+             select 'a', 'ag_1', date_trunc('minute', now()) - m * interval '1 minute', 'stable', 'new', 'gp_slow', 'rule ' || r, 'output', false, 1,
+                    array[m / 10]
+             from generate_series(0, 2879) m, generate_series(1, 3) r;
+             insert into slipway.policy_violations (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked, count, conversations)
+             select 'a', 'ag_1', date_trunc('minute', now()) - (8640 + m) * interval '1 minute', track, 'old', 'gp_guns', 'r', stage, true, 7,
+                    array[m]
+             from generate_series(0, 9) m, unnest('{stable,canary}'::text[]) track, unnest('{output,input}'::text[]) stage;
+             insert into slipway.violation_hours (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked, count, last_minute)
+             select team, agent_id, date_trunc('hour', minute, 'UTC'), track, run_hash, policy, rule, stage, blocked, sum(count), max(minute)
+             from slipway.policy_violations group by 1, 2, 3, 4, 5, 6, 7, 8, 9",
+        )
+        .await
+        .unwrap();
+    let (tenants, keys) = (database.tenants(), [key("a", "ag_1", "u"), key("a", "ag_2", "u")]);
+    let two_days = tenants.readings().violations(&keys, minutes_ago(3 * 1440)).await.unwrap();
+    let counts: Vec<_> = two_days.iter().map(|row| (row.rule.as_str(), row.count, row.partial)).collect();
+    assert_eq!(counts, [("rule 1", 2880, false), ("rule 2", 2880, false), ("rule 3", 2880, false)]);
+    let week = |policies: &[&str]| {
+        let policies: Vec<String> = policies.iter().map(|&policy| policy.to_owned()).collect();
+        let (tenants, keys) = (&tenants, &keys);
+        async move {
+            let found = tenants.readings().violations_by_run(keys, &policies, minutes_ago(7 * 1440)).await.unwrap();
+            found.into_iter().map(|row| (row.run_hash, row.policy, row.count, row.partial)).collect::<Vec<_>>()
+        }
+    };
+    let row = |run: &str, policy: &str, count: i64, partial: bool| (run.to_owned(), policy.to_owned(), count, partial);
+    assert_eq!(week(&["gp_guns"]).await, [row("old", "gp_guns", 70, false)], "answers on the stable track alone");
+    assert_eq!(week(&["gp_guns", "gp_slow"]).await, [row("new", "gp_slow", 8640, false), row("old", "gp_guns", 70, false)]);
+    let slow = ["gp_slow".to_owned()];
+    let told_apart = tenants.readings().violating_conversations(&keys[0], "new", &slow, minutes_ago(7 * 1440)).await.unwrap();
+    assert_eq!(told_apart, [PolicyConversations { policy: "gp_slow".to_owned(), conversations: 288 }], "in whichever rule");
+
+    // More rules than are read, each broken in every hour: that is told, of this agent alone.
+    admin
+        .ask(
+            "insert into slipway.violation_hours (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked, count, last_minute)
+             select 'a', agent, date_trunc('hour', now(), 'UTC') - h * interval '1 hour', 'stable', 'new', 'gp_many', 'rule ' || r, 'output', false, 1,
+                    date_trunc('hour', now(), 'UTC') - h * interval '1 hour'
+             from (values ('ag_2', 90), ('ag_3', 1)) as a (agent, rules), generate_series(0, 167) h, generate_series(1, rules) r",
+        )
+        .await
+        .unwrap();
+    let keys = [key("a", "ag_2", "u"), key("a", "ag_3", "u")];
+    let day = tenants.readings().violations(&keys, minutes_ago(1440)).await.unwrap();
+    assert!(day.iter().any(|row| row.agent == 0) && day.iter().all(|row| row.partial == (row.agent == 0)), "{day:?}");
+    let week = tenants.readings().violations_by_run(&keys, &["gp_many".to_owned()], minutes_ago(7 * 1440)).await.unwrap();
+    let told: Vec<_> = week.iter().map(|row| (row.agent, row.partial)).collect();
+    assert_eq!(told, [(0, true), (1, false)]);
+    // A question is of many statements.
+    let many: Vec<AgentKey> = (0..600).map(|n| key("a", if n == 599 { "ag_3" } else { "ag_none" }, "u")).collect();
+    let found = tenants.readings().violations(&many, minutes_ago(1440)).await.unwrap();
+    assert_eq!(found.iter().map(|row| row.agent).collect::<Vec<_>>(), [599]);
+    let too_many = vec![key("a", "ag_none", "u"); slipway_database::MAX_AGENTS + 1];
+    assert!(matches!(tenants.readings().violations(&too_many, minutes_ago(1440)).await, Err(Fault::Refused(_))));
 }
 
 #[tokio::test]
@@ -162,6 +241,7 @@ async fn what_is_old_goes_in_batches_and_nothing_else() {
             "insert into slipway.usage_by_run select '{team}', '{agent}', now() - n * interval '7 minutes', 't', 'h', 'p', 'm', 1, 0, 0, 0, 0, 0, 0, 0, 0, '{{}}' from generate_series(0, 8000) n;
              insert into slipway.usage_minutes select '{team}', '{agent}', now() - n * interval '1 hour', 'p', 'm', 1, 0, 0, 0, 0, 0, 0, 0, 0, '{{}}' from generate_series(0, 1000) n;
              insert into slipway.policy_violations select '{team}', '{agent}', now() - n * interval '1 hour', 't', 'h', 'gp', 'r', 'input', false, 1, '{{}}' from generate_series(0, 1000) n;
+             insert into slipway.violation_hours select '{team}', '{agent}', now() - n * interval '1 hour', 't', 'h', 'gp', 'r', 'input', false, 1, now() from generate_series(0, 1000) n;
              insert into slipway.readiness_hours select '{team}', '{agent}', now() - n * interval '1 hour', 'u', 60, 60, now() from generate_series(0, 1000) n;
              insert into slipway.alerts select '{team}', '{agent}', '{team}{agent}' || n, 'u', 'm', n::text, 'warning', 'x', 1, 1, '{{}}', now(), now() - n * interval '1 hour' from generate_series(0, 1000) n;
              insert into slipway.budget_leases select '{team}', '{agent}', n, 'h', 1, 1, now() - n * interval '1 day' from generate_series(0, 9) n"
@@ -175,6 +255,7 @@ async fn what_is_old_goes_in_batches_and_nothing_else() {
         ("usage_by_run", "minute", 32),
         ("usage_minutes", "minute", 32),
         ("policy_violations", "minute", 20),
+        ("violation_hours", "hour", 20),
         ("readiness_hours", "hour", 35),
         ("alerts", "last_seen", 25),
         ("budget_leases", "until", 2),
@@ -219,7 +300,8 @@ async fn live(database: &Database, team: &str, agent: &str) {
     tenants.raise_alerts(&[alert(key, "m", 1.0)]).await.unwrap();
 }
 
-const TABLES: [&str; 7] = ["usage_by_run", "usage_spans", "policy_violations", "readiness_hours", "alerts", "budgets", "budget_leases"];
+const TABLES: [&str; 8] =
+    ["usage_by_run", "usage_spans", "policy_violations", "violation_hours", "readiness_hours", "alerts", "budgets", "budget_leases"];
 
 async fn tables_of(admin: &mut Raw, team: &str, agent: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
@@ -274,7 +356,7 @@ async fn usage_that_is_set_aside_and_handed_over_is_counted_once() {
     assert_eq!(tables_of(&mut admin, "a", "ag_1").await, [""; 0]);
     tenants.bring_back(&uid, &crate::home("a"), "ag_1").await.unwrap();
     assert_eq!(admin.ask(sums).await.unwrap(), before);
-    assert_eq!(tables_of(&mut admin, "a", "ag_1").await, ["usage_by_run", "usage_spans", "policy_violations"]);
+    assert_eq!(tables_of(&mut admin, "a", "ag_1").await, ["usage_by_run", "usage_spans", "policy_violations", "violation_hours"]);
     assert_eq!(admin.one("select count(*)::text from slipway.usage_spans where team = 'aside'").await, "0");
 }
 
@@ -337,6 +419,8 @@ async fn a_teams_login_reads_and_writes_its_own_rows_and_no_alerts() {
     for call in [
         format!("select * from slipway.usage_since({since}, false)"),
         format!("select * from slipway.violations_since({since})"),
+        "select * from slipway.violations_by_run('{b}', '{ag_1}', '{u}', '{gp_1}', '-infinity')".to_owned(),
+        "select * from slipway.violating_conversations('{b}', '{ag_1}', '{u}', 'h', '{gp_1}', '-infinity')".to_owned(),
         format!("select * from slipway.readiness_since({since})"),
         "select * from slipway.alerts_of('{a}', '{ag_1}', '{u}', false, null, 10)".to_owned(),
         "select slipway.sum_usage('a', 'ag_1')".to_owned(),

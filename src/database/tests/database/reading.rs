@@ -96,6 +96,7 @@ async fn a_login_that_reads_conversations_is_enough_and_reads_nothing_else() {
         "SELECT * FROM slipway.evaluation_results",
         "UPDATE slipway.sampled_scores SET score = 1",
         "SELECT * FROM slipway.policy_violations",
+        "SELECT * FROM slipway.violation_hours",
         "SELECT * FROM slipway.alerts",
         "SELECT * FROM slipway.budget_leases",
         "SELECT * FROM slipway.sampled_days",
