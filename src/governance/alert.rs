@@ -64,11 +64,9 @@ impl Topic {
     }
 }
 
-/// What a pass has found of a topic.
+/// What a pass has found of a topic. A pass that cannot read ends before that.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reading {
-    /// It could not be read: nothing is concluded from that.
-    Unreadable,
     /// It was read, and there is nothing to judge, as without requests there is no rate. All is calm.
     Nothing,
     Value(f64),

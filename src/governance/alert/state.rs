@@ -32,7 +32,7 @@ pub enum Step {
         value: f64,
         level: Level,
     },
-    /// The alert stays as it is, for want of a reading or because its time to end has not come.
+    /// The alert stays as it is, because its time to end has not come.
     Keep,
     /// The value is not calm: it is noted with the level of the alert, which may have risen.
     Renew {
@@ -66,15 +66,13 @@ pub fn judge(limit: &Limit, reading: Reading, open: Option<&Open>, since: Option
             Step::Renew { value, level: level.unwrap_or(former), has_risen: level.is_some_and(|level| level.severity > former.severity) }
         }
         Reading::Nothing | Reading::Value(_) if now.duration_since(open.last_seen) >= RESOLVE_AFTER => Step::Resolve,
-        Reading::Unreadable | Reading::Nothing | Reading::Value(_) => Step::Keep,
+        Reading::Nothing | Reading::Value(_) => Step::Keep,
     }
 }
 
 fn closed(limit: &Limit, reading: Reading, since: Option<Timestamp>, now: Timestamp) -> Step {
     let reached = match reading {
         Reading::Value(value) => limit.reached(value).map(|level| (value, level)),
-        // Neither a cause nor its end.
-        Reading::Unreadable => return since.map_or(Step::Rest, |since| Step::Wait { since }),
         Reading::Nothing => None,
     };
     let Some((value, level)) = reached else { return Step::Rest };

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use slipway_database::{AgentKey, Alert, MAX_AGENTS, MOST_LISTED};
+use slipway_database::{AgentKey, Alert, MAX_AGENTS, MOST_LISTED, Page};
 use slipway_governance::alert::{Severity, Topic};
 use slipway_http::{Error, Reply};
 
@@ -91,6 +91,12 @@ impl AlertView {
     }
 }
 
+/// Whether the agent's condition names an alert about errors or latency. It names the first few.
+pub(super) fn is_told_in_trouble(state: &AgentState) -> bool {
+    let named = state.alerting.as_deref().into_iter().flat_map(|alerting| alerting.message.split("; "));
+    named.filter_map(|alert| Topic::parse(alert.split(' ').next()?)).any(Topic::degrades)
+}
+
 /// A page of alerts.
 #[derive(Debug, Serialize)]
 pub(crate) struct Alerts {
@@ -123,8 +129,7 @@ pub(crate) async fn open(mut call: Call) -> Result<Alerts, Error> {
         return Ok(Alerts { data: items.iter().filter_map(|item| AlertView::told(item)).collect(), next_cursor: next, version });
     }
     let version = page::wait_for_caller_version(&call, agents).await?;
-    let mut keys = agents.collect(namespace.as_deref(), |namespace, _, item| Some(key_of(namespace, item)));
-    keys.truncate(MAX_AGENTS);
+    let keys = agents.collect(namespace.as_deref(), |namespace, _, item| Some(key_of(namespace, item)));
     list(call, keys, version).await
 }
 
@@ -153,7 +158,65 @@ async fn list(mut call: Call, keys: Vec<AgentKey>, version: u64) -> Result<Alert
         return Err(Error::unavailable("this API has no connection to the database, without which no alerts are kept"));
     };
     call.slot.charge(KEY_BYTES * keys.len() as u64)?;
-    let page = reader.readings().alerts(&keys, true, limit, cursor.as_deref()).await.map_err(from_database)?;
-    let data = page.items.iter().map(AlertView::of).collect();
-    Ok(Alerts { data, next_cursor: page.next_cursor, version })
+    let mut pages = Vec::new();
+    for part in keys.chunks(MAX_AGENTS) {
+        pages.push(reader.readings().alerts(part, true, limit, cursor.as_deref()).await.map_err(from_database)?);
+    }
+    let Page { items, next_cursor } = merged(pages, limit);
+    Ok(Alerts { data: items.iter().map(AlertView::of).collect(), next_cursor, version })
+}
+
+/// One page of several, each of which begins with its newest.
+fn merged(mut pages: Vec<Page<Alert>>, limit: u32) -> Page<Alert> {
+    if pages.len() == 1 {
+        return pages.remove(0);
+    }
+    let limit = limit as usize;
+    let more = pages.iter().any(|page| page.next_cursor.is_some());
+    let mut items: Vec<Alert> = pages.into_iter().flat_map(|page| page.items).collect();
+    items.sort_by(|one, other| other.id.cmp(&one.id));
+    let more = more || items.len() > limit;
+    items.truncate(limit);
+    let next_cursor = items.last().filter(|_| more).map(|alert| alert.id.clone());
+    Page { items, next_cursor }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn page(ids: &[&str], next: Option<&str>) -> Page<Alert> {
+        let alert = |id: &&str| Alert {
+            id: (*id).to_owned(),
+            agent: AgentKey { team: "tk_a".to_owned(), agent_id: "ag_1".to_owned(), uid: "u".to_owned() },
+            metric: Topic::Down.as_str().to_owned(),
+            policy: String::new(),
+            severity: Severity::Critical.as_str().to_owned(),
+            message: String::new(),
+            value: None,
+            threshold: None,
+            traces: Vec::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::UNIX_EPOCH,
+            resolved_at: None,
+        };
+        Page { items: ids.iter().map(alert).collect(), next_cursor: next.map(str::to_owned) }
+    }
+
+    #[test]
+    fn pages_of_many_agents_are_one_page() {
+        for (pages, ids, next) in [
+            (vec![page(&["al_9", "al_7"], Some("al_7")), page(&["al_8", "al_1"], None)], &["al_9", "al_8"][..], Some("al_8")),
+            (vec![page(&["al_2"], None), page(&["al_3"], None)], &["al_3", "al_2"], None),
+            (vec![page(&["al_2", "al_1"], Some("al_1")), page(&[], None)], &["al_2", "al_1"], Some("al_1")),
+            (vec![page(&["al_2", "al_1"], Some("al_1"))], &["al_2", "al_1"], Some("al_1")),
+            (Vec::new(), &[], None),
+        ] {
+            let merged = merged(pages, 2);
+            assert_eq!(merged.items.iter().map(|alert| alert.id.as_str()).collect::<Vec<_>>(), ids);
+            assert_eq!(merged.next_cursor.as_deref(), next);
+        }
+    }
 }

@@ -33,7 +33,7 @@ const TROUBLE_AGE_MAX: Duration = Duration::from_secs(5);
 const QUESTION_AGENTS: usize = 1000;
 /// The most agents of which anything is read. Of the others nothing is known but their state.
 const AGENTS_MAX: usize = 20_000;
-/// The most open alerts that are kept, the newest; those of one agent; and the bytes of a message.
+/// About how many open alerts are kept at most, the newest; those of one agent; and the bytes of a message.
 const ALERTS_MAX: usize = 2000;
 const AGENT_ALERTS_MAX: usize = 20;
 const MESSAGE_BYTES_MAX: usize = 512;
@@ -83,7 +83,7 @@ pub(crate) struct Reading {
     pub readiness: Option<Share>,
     pub last_ready: Option<Timestamp>,
     pub active_conversations: Option<i64>,
-    /// Open alerts, the newest first; none where none are kept.
+    /// Open alerts, the newest first. None where none are kept, or the agent's are older than those that are: its condition has them.
     pub alerts: Option<Vec<Alert>>,
     pub safety: Option<Score>,
     pub relevance_to_query: Option<Score>,
@@ -92,9 +92,10 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Whether there is an alert about errors or latency.
-    pub(crate) fn is_in_trouble(&self) -> bool {
-        self.alerts.iter().flatten().any(|alert| Topic::parse(&alert.metric).is_some_and(Topic::degrades))
+    /// Whether there is an alert about errors or latency. None where alerts are not known.
+    pub(crate) fn is_in_trouble(&self) -> Option<bool> {
+        let alerts = self.alerts.as_ref()?;
+        Some(alerts.iter().any(|alert| Topic::parse(&alert.metric).is_some_and(Topic::degrades)))
     }
 }
 
@@ -337,8 +338,22 @@ async fn alerts(reader: &Reader, agents: &[Asked], readings: &mut FastMap<String
                 break;
             }
         }
+        if cursor.is_some() {
+            forget_silent(&keys, readings);
+        }
     }
     Ok(())
+}
+
+/// There are more alerts than are kept: an agent of which there is none among these may have older ones.
+fn forget_silent(keys: &[AgentKey], readings: &mut FastMap<String, Reading>) {
+    for key in keys {
+        if let Some(reading) = readings.get_mut(&key.agent_id)
+            && reading.alerts.as_ref().is_some_and(Vec::is_empty)
+        {
+            reading.alerts = None;
+        }
+    }
 }
 
 fn short(mut alert: Alert) -> Alert {
@@ -386,6 +401,32 @@ mod tests {
         assert!(10_000 * reading * 2 <= 16 << 20, "{reading} bytes");
         let alert = size_of::<Alert>() + MESSAGE_BYTES_MAX + MAX_TRACES * 64 + 8 * 64;
         assert!(ALERTS_MAX * alert <= 8 << 20, "{alert} bytes");
+    }
+
+    #[test]
+    fn where_alerts_are_cut_off_silence_is_not_calm() {
+        let key = |id: &str| AgentKey { team: "tk_a".to_owned(), agent_id: id.to_owned(), uid: "u".to_owned() };
+        let alert = Alert {
+            id: "al_1".to_owned(),
+            agent: key("ag_loud"),
+            metric: Topic::ErrorRate.as_str().to_owned(),
+            policy: String::new(),
+            severity: "warning".to_owned(),
+            message: String::new(),
+            value: None,
+            threshold: None,
+            traces: Vec::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::UNIX_EPOCH,
+            resolved_at: None,
+        };
+        let mut readings: FastMap<String, Reading> = FastMap::default();
+        for (id, alerts) in [("ag_loud", vec![alert]), ("ag_silent", Vec::new()), ("ag_of_another_question", Vec::new())] {
+            readings.insert(id.to_owned(), Reading { alerts: Some(alerts), ..Reading::default() });
+        }
+        forget_silent(&[key("ag_loud"), key("ag_silent"), key("ag_none")], &mut readings);
+        let known = ["ag_loud", "ag_silent", "ag_of_another_question"].map(|id| readings[id].is_in_trouble());
+        assert_eq!(known, [Some(true), None, Some(false)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use slipway_database::{AgentUsage, Used};
 use slipway_governance::radar::{self, Figures, Health, Seen};
 use slipway_governance::{Estimate, Share, Usage};
 
-use super::alerts::AlertView;
+use super::alerts::{AlertView, is_told_in_trouble};
 use super::fleet::{Origin, Reading, Snapshot};
 use crate::agents::{AgentState, Status};
 use crate::list_cache::ListEntry;
@@ -137,7 +137,7 @@ fn seen<'a>(snapshot: &'a Snapshot, item: &ListEntry<AgentState>, reading: Optio
         readiness: reading.and_then(|reading| reading.readiness),
         usage: reading.and_then(|reading| reading.usage.as_ref()),
         latency_bounds: &snapshot.bounds,
-        is_in_trouble: reading.is_some_and(Reading::is_in_trouble),
+        is_in_trouble: reading.and_then(Reading::is_in_trouble).unwrap_or_else(|| is_told_in_trouble(state)),
     }
 }
 
@@ -171,6 +171,7 @@ impl AgentRadar {
     pub(super) fn of(snapshot: &Snapshot, item: &ListEntry<AgentState>) -> Self {
         let reading = snapshot.reading(&item.id, &item.data.uid);
         let figures = radar::figures(&seen(snapshot, item, reading));
+        let is_partial = reading.is_some_and(|reading| reading.is_partial);
         let status = match figures.health {
             Some(Health::Healthy) => RadarStatus::Healthy,
             Some(Health::Degraded) => RadarStatus::Degraded,
@@ -179,7 +180,7 @@ impl AgentRadar {
             None => RadarStatus::Unknown,
         };
         let metrics =
-            Metrics { used: TrackMetrics::of(&figures), active_conversations: reading.and_then(|reading| reading.active_conversations) };
+            Metrics { used: TrackMetrics::of(&figures, is_partial), active_conversations: reading.and_then(|reading| reading.active_conversations) };
         let alerts = match reading.and_then(|reading| reading.alerts.as_ref()) {
             Some(alerts) => alerts.iter().map(AlertView::of).collect(),
             None => AlertView::told(item).into_iter().collect(),
@@ -207,6 +208,7 @@ impl AgentRadar {
 
     /// Adds what was measured by track and run, by track.
     pub(super) fn set_tracks(&mut self, used: Vec<AgentUsage>) {
+        let is_partial = used.iter().any(|row| row.partial);
         let mut tracks: BTreeMap<String, Used> = BTreeMap::new();
         for AgentUsage { track, used, .. } in used {
             // What a runtime writes there is a name, but nobody makes it one.
@@ -215,7 +217,7 @@ impl AgentRadar {
         }
         let bounds = &slipway_database::LATENCY_BOUNDS_MS;
         let figures = |used: &Used| radar::figures(&Seen { usage: Some(&Usage::from(used)), latency_bounds: bounds, ..Seen::default() });
-        self.tracks = Some(tracks.into_iter().map(|(track, used)| (track, TrackMetrics::of(&figures(&used)))).collect());
+        self.tracks = Some(tracks.into_iter().map(|(track, used)| (track, TrackMetrics::of(&figures(&used), is_partial))).collect());
     }
 
     fn missing(&self) -> Vec<&'static str> {
@@ -250,8 +252,18 @@ fn last_seen(snapshot: &Snapshot, state: &AgentState, reading: Option<&Reading>)
 }
 
 impl TrackMetrics {
-    fn of(figures: &Figures) -> Self {
+    /// `is_partial`: more was recorded than was counted.
+    fn of(figures: &Figures, is_partial: bool) -> Self {
         let estimates = [("avg_latency_ms", figures.avg_latency_ms), ("p95_latency_ms", figures.p95_latency_ms)];
+        let estimates = estimates.into_iter().filter(|(_, found)| found.is_some_and(|found| found.at_least)).map(|(name, _)| name);
+        let counts = [
+            ("requests_24h", figures.requests.is_some()),
+            ("errors_24h", figures.errors.is_some()),
+            ("unknown_24h", figures.unknown.is_some()),
+            ("tokens_24h", figures.tokens.is_some()),
+            ("estimated_cost_usd", figures.cost_usd.is_some()),
+        ];
+        let counts = counts.into_iter().filter(|(_, is_known)| is_partial && *is_known).map(|(name, _)| name);
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| rounded(estimate.value));
         Self {
             requests_24h: figures.requests,
@@ -262,7 +274,7 @@ impl TrackMetrics {
             error_rate_pct: figures.error_rate_pct.map(rounded),
             tokens_24h: figures.tokens,
             estimated_cost_usd: figures.cost_usd,
-            at_least: estimates.iter().filter(|(_, found)| found.is_some_and(|found| found.at_least)).map(|(name, _)| *name).collect(),
+            at_least: counts.chain(estimates).collect(),
         }
     }
 }
@@ -270,4 +282,20 @@ impl TrackMetrics {
 /// To two digits.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_that_were_cut_off_are_lower_bounds() {
+        let used = Usage { requests: 5, cost_micros: Some(1), ..Usage::default() };
+        let figures = radar::figures(&Seen { usage: Some(&used), ..Seen::default() });
+        let partial = TrackMetrics::of(&figures, true);
+        assert_eq!(partial.at_least, ["requests_24h", "errors_24h", "tokens_24h", "estimated_cost_usd"], "nobody knows of unknown ends");
+        assert!(TrackMetrics::of(&figures, false).at_least.is_empty());
+        let unmeasured = radar::figures(&Seen::default());
+        assert!(TrackMetrics::of(&unmeasured, true).at_least.is_empty());
+    }
 }

@@ -51,7 +51,7 @@ fn story(limit: &Limit, readings: impl IntoIterator<Item = Reading>) -> String {
 
 #[test]
 fn an_alert_begins_and_ends_in_its_time() {
-    use Reading::{Nothing, Unreadable, Value};
+    use Reading::{Nothing, Value};
     let values = |values: &[f64]| values.iter().copied().map(Value).collect::<Vec<_>>();
     let down = Limit::platform().remove(0);
     let cost = Limit::daily_cost("gp_cap", Severity::Critical, 10.0).unwrap();
@@ -61,12 +61,7 @@ fn an_alert_begins_and_ends_in_its_time() {
         // Between 4.5 and 5 nothing begins, and nothing ends.
         (errors(), values(&[4.8, 4.8, 5.0, 4.8, 5.0, 5.0, 5.0, 4.8, 4.8, 4.8, 4.8, 4.8, 4.8]), "..w.wwR++++++"),
         (errors(), values(&[6.0, 6.0, 6.0, 30.0, 6.0, 30.0]), "wwR^++"),
-        // Whatever cannot be read ends nothing; that there is nothing to read does.
-        (
-            errors(),
-            vec![Value(6.0), Unreadable, Value(6.0), Unreadable, Unreadable, Unreadable, Unreadable, Unreadable, Unreadable],
-            "wwR======",
-        ),
+        // That there is nothing to read ends an alert.
         (errors(), vec![Value(6.0), Value(6.0), Value(6.0), Nothing, Nothing, Nothing, Nothing, Nothing], "wwR====E"),
         (errors(), vec![Value(6.0), Nothing, Value(6.0), Value(6.0)], "w.ww"),
         (down, values(&[0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), "..R+====E.."),
@@ -93,7 +88,6 @@ fn reading() -> impl Strategy<Value = Reading> {
         6 => (0.0_f64..30.0).prop_map(Reading::Value),
         2 => (4.4_f64..5.1).prop_map(Reading::Value),
         1 => Just(Reading::Nothing),
-        1 => Just(Reading::Unreadable),
     ]
 }
 

@@ -308,6 +308,10 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
 async fn a_database_that_is_away_is_told_and_nothing_is_made_up() {
     let postgres = Postgres::start();
     let api = with(&postgres).await;
+    let mut fails = ready(1);
+    let told = "daily_cost_usd from 5 on (critical, policy gp_cap); error_rate_pct from 5 on (warning)";
+    fails["conditions"].as_array_mut().unwrap().push(condition("Alerting", "True", "CriticalAlerts", told));
+    agent(&api, "Fails", json!({}), fails).await;
     let helper = agent(&api, "Helper", json!({}), ready(1)).await;
     store(&postgres, "tk_a", &helper, "stable").record_usage(&[used(5, 0, 10)]).await.unwrap();
     postgres.stop();
@@ -315,6 +319,7 @@ async fn a_database_that_is_away_is_told_and_nothing_is_made_up() {
     let data = &radar.body["data"];
     assert_eq!((radar.status.as_u16(), &data["healthy"], &data["total_requests_24h"]), (200, &json!(1), &Value::Null), "{data}");
     assert!(data["message"].as_str().unwrap().contains("database is not available"), "{data}");
+    assert_eq!(data["degraded"], json!(1), "its condition says that it fails: {data}");
     let alerts = get(&api, "/radar/alerts").await;
     assert_eq!((alerts.status.as_u16(), alerts.headers["retry-after"].to_str().unwrap()), (503, "2"), "an empty list would be a claim");
     postgres.restart();
