@@ -24,6 +24,8 @@ pub const DEFAULT: &str = "default";
 /// How many rules a policy may have, and how many bytes the value of one.
 pub const RULES_MAX: usize = 16;
 pub const VALUE_BYTES_MAX: usize = 2048;
+/// How many words a topic may have. Told by [`GuardrailPolicySpec::fault`] alone, as no pattern counts words.
+pub const TOPIC_WORDS_MAX: usize = 32;
 /// How many bytes a description may have.
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
 /// How many policies a team may require, and how many a status names that violated one.

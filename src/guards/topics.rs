@@ -20,6 +20,9 @@ pub(crate) struct Topics {
 /// Of all phrases together: more than a team's file of policies can hold, so that what is in it can be kept to.
 const MAX_WORDS: usize = 512 * 1024;
 
+/// Of one phrase of a policy: each word of a text is compared with every place that it has in phrases. An agent's own are bounded by the Agent.
+const MAX_PHRASE_WORDS: usize = 32;
+
 /// The state of reading one text.
 #[derive(Debug, Default)]
 pub(crate) struct TopicReader {
@@ -47,9 +50,15 @@ impl Topics {
                 let itself = [topic.name.replace('_', " ")];
                 for phrase in if topic.words.is_empty() { &itself[..] } else { &topic.words[..] } {
                     let words = folded(phrase);
+                    let policy = topics.demand.policy.as_ref();
+                    let whose = || policy.map_or(String::new(), |rule| format!("policy `{}`: ", rule.policy));
                     if words.is_empty() {
-                        let whose = topics.demand.policy.as_ref().map_or(String::new(), |rule| format!("policy `{}`: ", rule.policy));
-                        faults.push(format!("{whose}topic `{}`: `{phrase}` holds no word", topic.name));
+                        faults.push(format!("{}topic `{}`: `{phrase}` holds no word", whose(), topic.name));
+                        continue;
+                    }
+                    if policy.is_some() && words.len() > MAX_PHRASE_WORDS {
+                        let (name, count) = (&topic.name[..topic.name.floor_char_boundary(64)], words.len());
+                        faults.push(format!("{}topic `{name}` has {count} words; it may have {MAX_PHRASE_WORDS}", whose()));
                         continue;
                     }
                     let Some(left) = room.checked_sub(words.len()) else {

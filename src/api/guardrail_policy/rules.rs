@@ -1,6 +1,8 @@
 //! What a rule may say: patterns and messages of the API server's rules, and the same judged without one.
 
-use super::{DESCRIPTION_BYTES_MAX, GuardrailPolicySpec, GuardrailRule, Operator, RULES_MAX, RuleType, Severity, VALUE_BYTES_MAX};
+use super::{
+    DESCRIPTION_BYTES_MAX, GuardrailPolicySpec, GuardrailRule, Operator, RULES_MAX, RuleType, Severity, TOPIC_WORDS_MAX, VALUE_BYTES_MAX,
+};
 use crate::agent::{Guard, ModelType};
 
 pub(super) const NUMBER_OPERATORS: &str = "operator: max_tokens, max_latency, max_cost_per_day and max_requests_per_minute take lt or lte";
@@ -11,6 +13,8 @@ pub(super) const WHOLE_NUMBER: &str =
 pub(super) const DOLLARS: &str = "value: max_cost_per_day takes US dollars above 0 with at most 6 decimal places, such as 10.00";
 pub(super) const TOPICS: &str =
     "value: blocked_topics takes topics separated by commas, each with a letter or a digit, such as violence, self_harm";
+pub(super) const TOPIC_WORDS: &str =
+    "value: a topic of blocked_topics takes at most 32 words; of a script without spaces between words, each character is one";
 pub(super) const TOOLS: &str =
     "value: denied_tools takes names of tools separated by commas, of letters, digits, _ and -, such as send_mail, files_delete";
 pub(super) const MODELS: &str = "value: allowed_models takes models separated by commas, such as openai:gpt-4o-mini, or openai:* for all of a provider; the providers are stub, ollama, openai, anthropic, google-ai, vertex-ai and bedrock";
@@ -87,7 +91,24 @@ pub(super) fn rule_fault(rule: &GuardrailRule) -> Option<&'static str> {
         AllowedModels => (every_item(value, is_model), MODELS),
         RequiredGuards => (every_item(value, is_guard), GUARDS),
     };
-    (!fits).then_some(says)
+    if !fits {
+        return Some(says);
+    }
+    (rule.type_ == BlockedTopics && items(value).any(|topic| words(topic) > TOPIC_WORDS_MAX)).then_some(TOPIC_WORDS)
+}
+
+/// No fewer than runtimes count, which let some signs stand within a word.
+fn words(topic: &str) -> usize {
+    let (mut words, mut in_word) = (0, false);
+    for letter in topic.chars() {
+        let is_letter = letter.is_alphanumeric();
+        let has_spaces = u32::from(letter) < 0x0E00;
+        if is_letter && !(in_word && has_spaces) {
+            words += 1;
+        }
+        in_word = is_letter && has_spaces;
+    }
+    words
 }
 
 fn is_whole_number(text: &str, digits: usize) -> bool {

@@ -105,6 +105,13 @@ fn values_have_the_form_of_their_type() {
             assert!(fault.is_some_and(|fault| fault.starts_with("value: ") && fault.contains(type_.as_str())), "{value:?}: {fault:?}");
         }
     }
+    for (topic, most) in [("a ", 32), ("wür-", 32), ("日", 32), ("日x", 16)] {
+        assert_eq!(rule(BlockedTopics, "contains", &topic.repeat(most)).fault(), None, "{topic}");
+        let fault = rule(BlockedTopics, "contains", &format!("violence, {}", topic.repeat(most + 1))).fault();
+        assert_eq!(fault, Some(rules::TOPIC_WORDS), "{topic}");
+    }
+    assert_eq!(rule(BlockedTopics, "contains", &"a b,".repeat(100)).fault(), Some(rules::TOPICS), "the last topic is empty");
+    assert_eq!(rule(BlockedTopics, "contains", &format!("{}c", "a b,".repeat(100))).fault(), None, "each topic by itself");
     assert_eq!(rule(BlockedTopics, "contains", &format!("{long}x")).fault(), Some(rules::VALUE_BYTES));
     assert_eq!(rule(BlockedTopics, "contains", &"ä".repeat(1025)).fault(), Some(rules::VALUE_BYTES));
 }

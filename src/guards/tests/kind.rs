@@ -36,6 +36,17 @@ fn the_largest_policy_is_read() {
     assert_eq!(guards.map(|guards| guards.policies()), Ok(1));
 }
 
+/// The kind counts no fewer words than runtimes do.
+#[test]
+fn a_topic_with_as_many_words_as_there_may_be_is_read() {
+    for word in ["a ", "w\u{fc}r-", "\u{65e5}", "l'\u{300} ", "\u{1e9e}\u{ad}x_"] {
+        for count in 1..80 {
+            let rule = GuardrailRule::new(RuleType::BlockedTopics, Operator::Contains, word.repeat(count));
+            assert!(rule.fault().is_some() || read(&spec(vec![rule])).is_ok(), "{word:?}, {count} times");
+        }
+    }
+}
+
 #[test]
 fn every_provider_is_known_and_none_has_anothers_models() {
     for provider in ModelType::ALL.iter().map(|provider| provider.as_str()) {

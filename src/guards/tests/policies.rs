@@ -29,6 +29,7 @@ fn spent(tokens: u64, usd: f64, milliseconds: u64) -> Spent {
 
 #[test]
 fn a_fault_says_what_would_be_right() {
+    let long = "a ".repeat(33);
     for ((kind, operator, value), expected) in [
         (("max_tokens", "contains", "1"), "rule max_tokens does not know the operator `contains`; it takes lt or lte"),
         (("max_latency", ">", "1"), "it takes lt or lte"),
@@ -45,6 +46,7 @@ fn a_fault_says_what_would_be_right() {
         (("max_requests_per_minute", "lt", "inf"), "a number of requests"),
         (("blocked_topics", "contains", " , "), "names no topic; its value is a list such as `violence, self_harm`"),
         (("blocked_topics", "contains", "!!"), "topic `!!`: `!!` holds no word"),
+        (("blocked_topics", "contains", long.as_str()), "a ` has 33 words; it may have 32"),
         (("denied_tools", "contains", ""), "names no tool; its value is a list such as `shell, github`"),
         (("allowed_models", "in", ","), "names no model"),
         (("required_guards", "contains", "pii"), "unknown guard `pii`; known are pii-detection, secrets-scanner"),

@@ -154,11 +154,7 @@ fn port(name: &str, number: i32) -> ContainerPort {
 
 fn probe(path: &str, delay: i32, period: i32) -> Probe {
     Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
-            port: IntOrString::Int(contract::PORT),
-            ..HTTPGetAction::default()
-        }),
+        http_get: Some(HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(contract::PORT), ..HTTPGetAction::default() }),
         initial_delay_seconds: Some(delay),
         period_seconds: Some(period),
         timeout_seconds: Some(2),
