@@ -91,7 +91,6 @@ fn tokens() -> Value {
     json!({"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]})
 }
 
-#[expect(clippy::too_many_lines, reason = "a list of attempts")]
 fn manager(team: &Team, name: &str, user_name: &str) {
     let dry = format!("--dry-run=server --as={user_name}");
     let create = |namespace: &str| format!("-n {namespace} create {dry} -f -");
