@@ -73,7 +73,11 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
     poll(SHOWN, || {
         let all = get("/radar");
         let counts = ["total_agents", "down", "total_requests_24h"].map(|name| all[name].as_i64());
-        if counts == [Some(3), Some(0), Some(40)] { Ok(()) } else { Err(format!("three agents and 40 requests should be counted: {all:#}")) }
+        if counts == [Some(3), Some(0), Some(40)] {
+            Ok(())
+        } else {
+            Err(format!("three agents and 40 requests should be counted: {all:#}"))
+        }
     });
     // One of six answers is an error: that is an alert, and shows.
     let alert = poll(SHOWN, || {

@@ -71,7 +71,15 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let _policies = Policies::apply(
         &team.slug,
         &settings,
-        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rollback", "-confine-defaults", "-confine-rest", "-confine-state"],
+        &[
+            "-confine-manager",
+            "-confine-bindings",
+            "-confine-jobs",
+            "-confine-rollback",
+            "-confine-defaults",
+            "-confine-rest",
+            "-confine-state",
+        ],
         None,
     );
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));

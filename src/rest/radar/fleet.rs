@@ -437,7 +437,14 @@ mod tests {
             [(1, sample, 0.9, Source::Mlflow), (25, sample, 0.5, Source::Slipway), (25, None, 0.9, Source::Mlflow)]
         {
             let ended = Timestamp::from_second(now.as_second() - hours * 3600).unwrap();
-            let run = RunScores { ended, safety: Some(0.9), relevance_to_query: None, correctness: Some(0.7), is_delivered: true, run_hash: None };
+            let run = RunScores {
+                ended,
+                safety: Some(0.9),
+                relevance_to_query: None,
+                correctness: Some(0.7),
+                is_delivered: true,
+                run_hash: None,
+            };
             let mut reading = Reading { safety: sampled, relevance_to_query: sampled, ..Reading::default() };
             reading.take_scores(&run, now);
             assert_eq!(reading.safety, Some(Score { mean: safety, source }), "{hours} h");
