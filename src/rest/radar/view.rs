@@ -179,8 +179,10 @@ impl AgentRadar {
             None if is_suspended(item.data.status) => RadarStatus::Stopped,
             None => RadarStatus::Unknown,
         };
-        let metrics =
-            Metrics { used: TrackMetrics::of(&figures, is_partial), active_conversations: reading.and_then(|reading| reading.active_conversations) };
+        let metrics = Metrics {
+            used: TrackMetrics::of(&figures, is_partial),
+            active_conversations: reading.and_then(|reading| reading.active_conversations),
+        };
         let alerts = match reading.and_then(|reading| reading.alerts.as_ref()) {
             Some(alerts) => alerts.iter().map(AlertView::of).collect(),
             None => AlertView::told(item).into_iter().collect(),
