@@ -91,12 +91,8 @@ impl Readings<'_> {
             "SELECT * FROM slipway.violating_conversations($1, $2, $3, $4, $5, 'epoch'::timestamptz + $6 * interval '1 second')";
         let run_hash = run_hash.to_owned();
         let agents = std::slice::from_ref(agent);
-        self.read(
-            agents,
-            |keys| keys.ask(FOUND).bind(run_hash.clone()).bind(policies.to_vec()).bind(since.as_second()),
-            conversations,
-        )
-        .await
+        self.read(agents, |keys| keys.ask(FOUND).bind(run_hash.clone()).bind(policies.to_vec()).bind(since.as_second()), conversations)
+            .await
     }
 }
 

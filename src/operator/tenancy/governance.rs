@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, AgentUsage, AgentViolations, Alert, Fault, KeptAlert, PolicyConversations, RaisedAlert, ReadinessSample, Retention, RunViolations,
+    AgentKey, AgentUsage, AgentViolations, Alert, Fault, KeptAlert, PolicyConversations, RaisedAlert, ReadinessSample, Retention,
+    RunViolations,
 };
 
 use super::Tenancy;

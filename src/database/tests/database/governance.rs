@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, Fault, KeptAlert, MAX_CONVERSATIONS, Options, PolicyConversations, RaisedAlert, Reader, ReadinessSample, Retention, Run, Stage,
-    Store, UsageMinute, ViolationMinute,
+    AgentKey, Fault, KeptAlert, MAX_CONVERSATIONS, Options, PolicyConversations, RaisedAlert, Reader, ReadinessSample, Retention, Run,
+    Stage, Store, UsageMinute, ViolationMinute,
 };
 
 use crate::spans::key;
