@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_api::ids;
+use slipway_database::{AgentKey, Tenants};
 use slipway_peers::Postgres;
 use tokio::task::block_in_place;
 
@@ -169,6 +171,7 @@ pub(crate) async fn fleet(cluster: &Cluster) -> anyhow::Result<()> {
     let postgres = Postgres::durable();
     block_in_place(|| seed(&postgres, &core, &uids))?;
     sizes(&postgres);
+    violations(&postgres, &uids).await?;
 
     let url = postgres.url();
     let rest = Rest::start_with(&core, 1, Some(&callers), &["--database-url", &url]).await?;
@@ -209,7 +212,7 @@ fn first_page(port: u16, path: &str, header: &str) -> anyhow::Result<String> {
 }
 
 /// A day of all agents, as their runtimes and the manager write it: each minute some requests of one model on one track, readiness,
-/// an alert of every twentieth agent, and every tenth violates a policy each hour.
+/// an alert of every twentieth agent; each breaks a rule in every minute, and every tenth another one each hour.
 fn seed(postgres: &Postgres, core: &str, uids: &[String]) -> anyhow::Result<()> {
     let (url, port) = (postgres.url(), http::free_port()?);
     let migrating = [
@@ -247,6 +250,12 @@ fn seed(postgres: &Postgres, core: &str, uids: &[String]) -> anyhow::Result<()> 
          INSERT INTO slipway.policy_violations (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked, count, conversations)
          SELECT '{team}', id, date_trunc('minute', now()) - h * interval '1 hour', 'stable', 'bench', 'gp_default_tokens', 'max_tokens', 'input', false, 3, '{{1, 2, 3}}'
          FROM public.bench, generate_series(1, 23) h WHERE at % 10 = 0;
+         INSERT INTO slipway.policy_violations (team, agent_id, minute, track, run_hash, policy, rule, stage, blocked, count, conversations)
+         SELECT '{team}', id, date_trunc('minute', now()) - m * interval '1 minute', 'stable', 'bench', 'gp_default_latency', 'max_latency', 'output', false, 3,
+             ARRAY[m, m + 1, m + 2] FROM public.bench, generate_series(1, {MINUTES}) m;
+         INSERT INTO slipway.violation_hours (team, agent_id, hour, track, run_hash, policy, rule, stage, blocked, count, last_minute)
+         SELECT team, agent_id, date_trunc('hour', minute, 'UTC'), track, run_hash, policy, rule, stage, blocked, sum(count), max(minute)
+         FROM slipway.policy_violations GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9;
          INSERT INTO slipway.alerts (team, agent_id, id, uid, metric, policy, severity, message, value, threshold, traces, created_at, last_seen)
          SELECT '{team}', id, 'al_' || lpad(at::text, 26, '0'), uid, 'error_rate_pct', '', 'warning', 'A tenth of its requests fail.', 10, 5, '{{}}', now(), now()
          FROM public.bench WHERE at % 20 = 0;
@@ -260,10 +269,32 @@ fn seed(postgres: &Postgres, core: &str, uids: &[String]) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// What the manager asks every five minutes. A statement of these may take 3 s.
+async fn violations(postgres: &Postgres, uids: &[String]) -> anyhow::Result<()> {
+    let tenants = Tenants::open(&postgres.url(), None, None)?;
+    let key =
+        |(at, uid): (u32, &String)| AgentKey { team: ids::team(TEAM), agent_id: ids::agent(OPERATED, &agent_name(at)), uid: uid.clone() };
+    let agents: Vec<AgentKey> = (0_u32..).zip(uids).map(key).collect();
+    let before = |hours: i64| Timestamp::from_second(Timestamp::now().as_second() - hours * 3600);
+    table::part(&format!(
+        "Governance: violations of {AGENTS} agents, each of which breaks a rule in every minute of a day, PostgreSQL on all cores"
+    ));
+    let begun = Instant::now();
+    let day = tenants.readings().violations(&agents, before(24)?).await?;
+    table::alone("a day by rule, for statuses", &table::milliseconds(begun.elapsed().as_secs_f64()), "<= 1 s");
+    let begun = Instant::now();
+    let week = tenants.readings().violations_by_run(&agents, &["gp_default_latency".to_owned()], before(7 * 24)?).await?;
+    table::alone("a week by release, for rollbacks", &table::milliseconds(begun.elapsed().as_secs_f64()), "<= 1 s");
+    if day.len() < agents.len() || week.len() != agents.len() || day.iter().any(|row| row.partial) {
+        bail!("of {} agents {} rules and {} releases are shown", agents.len(), day.len(), week.len());
+    }
+    Ok(())
+}
+
 /// What a day of an agent takes in the database.
 fn sizes(postgres: &Postgres) {
     table::part(&format!("Governance: an agent that is asked in every minute of a day; {AGENTS} of them, PostgreSQL, with indexes"));
-    for name in ["usage_by_run", "usage_spans", "policy_violations", "readiness_hours", "alerts"] {
+    for name in ["usage_by_run", "usage_spans", "policy_violations", "violation_hours", "readiness_hours", "alerts"] {
         let said = postgres.psql(&format!("SELECT count(*), pg_total_relation_size('slipway.{name}') FROM slipway.{name}"));
         let numbers: Vec<f64> = said.trim().split('|').filter_map(|number| number.trim().parse().ok()).collect();
         let [rows, bytes] = numbers[..] else { continue };

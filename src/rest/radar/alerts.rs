@@ -209,10 +209,10 @@ mod tests {
     fn pages_of_many_agents_are_one_page() {
         for (pages, ids, next) in [
             (vec![page(&["al_9", "al_7"], Some("al_7")), page(&["al_8", "al_1"], None)], &["al_9", "al_8"][..], Some("al_8")),
-            (vec![page(&["al_2"], None), page(&["al_3"], None)], &["al_3", "al_2"], None),
-            (vec![page(&["al_2", "al_1"], Some("al_1")), page(&[], None)], &["al_2", "al_1"], Some("al_1")),
-            (vec![page(&["al_2", "al_1"], Some("al_1"))], &["al_2", "al_1"], Some("al_1")),
-            (Vec::new(), &[], None),
+            (vec![page(&["al_2"], None), page(&["al_3"], None)], &["al_3", "al_2"][..], None),
+            (vec![page(&["al_2", "al_1"], Some("al_1")), page(&[], None)], &["al_2", "al_1"][..], Some("al_1")),
+            (vec![page(&["al_2", "al_1"], Some("al_1"))], &["al_2", "al_1"][..], Some("al_1")),
+            (Vec::new(), &[][..], None),
         ] {
             let merged = merged(pages, 2);
             assert_eq!(merged.items.iter().map(|alert| alert.id.as_str()).collect::<Vec<_>>(), ids);
