@@ -465,7 +465,7 @@ async fn a_login_that_only_reads_is_enough_for_rest() {
     let reader = Reader::open(&SERVER.url_of(&role, "rest-rest-rest-rest-rest", &database.name), None, None).unwrap();
     let keys = [key("a", "ag_1", "u")];
     let fault = reader.readings().usage(&keys, minutes_ago(60)).await.unwrap_err();
-    assert!(matches!(&fault, Fault::Unavailable(words) if words.contains("docs/rest.md")), "{fault}");
+    assert!(matches!(&fault, Fault::Broken(words) if words.contains("docs/rest.md")), "{fault}");
     admin
         .ask(&format!(
             "grant execute on function slipway.usage_since, slipway.violations_since, slipway.readiness_since, slipway.alerts_of to {role}"

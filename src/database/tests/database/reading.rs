@@ -94,7 +94,7 @@ async fn a_login_that_reads_conversations_is_enough_and_reads_nothing_else() {
         "SELECT * FROM slipway.usage_minutes",
         "SELECT * FROM slipway.usage_by_run",
         "SELECT * FROM slipway.evaluation_results",
-        "UPDATE slipway.sampled_scores SET score = 1",
+        "UPDATE slipway.sampled_scores SET judge = 'x'",
         "SELECT * FROM slipway.policy_violations",
         "SELECT * FROM slipway.violation_hours",
         "SELECT * FROM slipway.alerts",

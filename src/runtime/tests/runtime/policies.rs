@@ -345,6 +345,7 @@ fn a_tool_of_a_denied_server_is_withheld_while_the_server_is_down() {
         ("RUNTIME_MODEL_ID", "stub-script"),
         ("RUNTIME_STRATEGY", "agent-react"),
         ("RUNTIME_TOOLS", tools),
+        ("RUNTIME_EGRESS_ALLOW", "127.0.0.0/8"),
         ("RUNTIME_POLICIES", &whole(&[policy("gp_a", "critical", &[("denied_tools", "contains", "github")])])),
     ]);
     let events = runtime.stream(&json!({"message": "call github_list {}\n\ntext {results}"}));

@@ -17,7 +17,7 @@ const PARAGRAPHS: usize = 110;
 
 /// How a stage is recognised.
 enum Sign {
-    /// It waits for what this locks.
+    /// It waits for what this has locked since before it began.
     Lock(&'static str),
     /// It waits for what this locks, which can only be locked once a document is being written.
     LateLock(&'static str),
@@ -67,8 +67,9 @@ async fn a_kill_at_any_stage_doubles_and_loses_nothing() {
     for (stage, sign) in STAGES {
         let library = prepared().await;
         let before = ask(&library, SHOWN);
+        let lock = sign.lock(&library);
         let mut process = library.start("two", &json!({}));
-        let lock = reached(&library, &mut process, stage, &sign);
+        let lock = reached(&library, &mut process, stage, &sign).or(lock);
         process.kill().unwrap();
         process.wait().unwrap();
         drop(lock);
@@ -96,9 +97,10 @@ async fn an_upload_killed_while_it_is_fetched_is_ingested_after_all() {
     let worker = library.team.worker();
     let (_, stored) = worker.upload("x-filename: pump.md\r\n", b"# Pumps\n\nThe filter is below the lid.\n");
     let upload = json!({"source_name": UPLOADS, "source": null, "upload": stored["upload"]});
-    let mut process = library.start("two", &upload);
     let sign = Sign::Lock("lock table slipway.upload_parts in access exclusive mode");
-    let lock = reached(&library, &mut process, "fetching", &sign);
+    let lock = sign.lock(&library);
+    let mut process = library.start("two", &upload);
+    reached(&library, &mut process, "fetching", &sign);
     process.kill().unwrap();
     process.wait().unwrap();
     drop(lock);
@@ -129,7 +131,14 @@ fn ask(library: &Library, sql: &str) -> String {
     library.platform.value(&sql.replace("CHUNKS", &chunks))
 }
 
-/// Waits until the process is at its stage. What holds it there is let go of by dropping it.
+impl Sign {
+    /// Taken before the process begins, which could be past it otherwise.
+    fn lock(&self, library: &Library) -> Option<Session> {
+        if let Self::Lock(sql) = self { Some(Session::lock(library, sql)) } else { None }
+    }
+}
+
+/// Waits until the process is at its stage. What it takes for that is let go of by dropping it.
 fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> Option<Session> {
     let (begun, id) = (Instant::now(), process.id());
     // A document is read in a moment.
@@ -143,10 +152,9 @@ fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> 
     };
     let is_waiting = || library.platform.value(WAITING) != "0";
     match sign {
-        Sign::Lock(sql) => {
-            let session = Session::lock(library, sql);
+        Sign::Lock(_) => {
             until(&mut || is_waiting());
-            Some(session)
+            None
         }
         Sign::LateLock(sql) => {
             until(&mut || library.platform.value(WRITING) != "0");
