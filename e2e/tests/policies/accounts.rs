@@ -87,10 +87,14 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     team.agent("hello", &json!({"suspend": true}));
     team.apply(&resource("EvaluationRun", &json!({"agent": "hello"})));
     team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
+    team.kubectl("wait guardrailpolicy/default-cost --for=create --timeout=30s").ok();
+    team.kubectl("delete guardrailpolicy default-cost --timeout=30s").ok();
     let mut policy = resource("GuardrailPolicy", &tokens());
     policy["metadata"]["finalizers"] = json!(["agents.slipway.dev/default-policy", "example.com/kept"]);
     team.apply(&policy);
     manager(&team, &names[0], &users[0]);
+    // Nobody else would, and the team could not go.
+    team.kubectl("patch guardrailpolicy probe --type=merge -p").arg(r#"{"metadata":{"finalizers":null}}"#).ok();
     rest(&team, &users[1]);
     state(&team, &users[2]);
 }
@@ -120,6 +124,8 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let annotated = |note: &str| format!("-n {here} annotate agent hello {note} {dry}");
     let begins: &[&str] = &["the Slipway manager makes the GuardrailPolicies that a team begins with"];
     let guard = |name: &str| {
+        team.kubectl("wait guardrailpolicy/default-cost --for=create --timeout=30s").ok();
+        team.kubectl("delete guardrailpolicy default-cost --timeout=30s").ok();
         let mut policy = resource("GuardrailPolicy", &tokens());
         policy["metadata"]["name"] = json!(name);
         policy
