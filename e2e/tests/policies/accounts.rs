@@ -124,8 +124,6 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let annotated = |note: &str| format!("-n {here} annotate agent hello {note} {dry}");
     let begins: &[&str] = &["the Slipway manager makes the GuardrailPolicies that a team begins with"];
     let guard = |name: &str| {
-        team.kubectl("wait guardrailpolicy/default-cost --for=create --timeout=30s").ok();
-        team.kubectl("delete guardrailpolicy default-cost --timeout=30s").ok();
         let mut policy = resource("GuardrailPolicy", &tokens());
         policy["metadata"]["name"] = json!(name);
         policy
