@@ -95,6 +95,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     manager(&team, &names[0], &users[0]);
     // Nobody else would, and the team could not go.
     team.kubectl("patch guardrailpolicy probe --type=merge -p").arg(r#"{"metadata":{"finalizers":null}}"#).ok();
+    team.kubectl("delete guardrailpolicy probe --timeout=30s").ok();
     rest(&team, &users[1]);
     state(&team, &users[2]);
 }
