@@ -201,8 +201,9 @@ fn query(parameter: &Parameter) -> Value {
     let schema = match (parameter.name, parameter.kind) {
         ("limit", _) => json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 100}),
         (_, "boolean") => json!({"type": "boolean"}),
-        ("scope", _) => json!({"type": "string", "enum": ["team", "all"], "default": "team"}),
-        ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled"]}),
+        // An empty one counts as none.
+        ("scope", _) => json!({"type": "string", "enum": ["team", "all", ""], "default": "team"}),
+        ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled", ""]}),
         (_, kind) => json!({"type": kind}),
     };
     // The two versions of a comparison.
