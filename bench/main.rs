@@ -7,8 +7,10 @@ mod cluster;
 mod create;
 mod evaluation;
 mod floor;
+mod governance;
 mod http;
 mod idle;
+mod knowledge;
 mod load;
 mod manager;
 mod memory;
@@ -49,6 +51,9 @@ struct Arguments {
     /// How many manual changes are made.
     #[arg(long, default_value_t = 200)]
     edits: u32,
+    /// How many chunks the knowledge bases have that are searched.
+    #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000])]
+    chunks: Vec<u32>,
     /// Where the figures go as JSON, besides the screen.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -71,6 +76,10 @@ enum Part {
     Runtime,
     /// Evaluation: cases per second, what a judge costs, memory of a run.
     Evaluation,
+    /// Policies and guards on a chat, radar and scorecards of many agents.
+    Governance,
+    /// Knowledge bases: pages per second, chunking, searches by number of chunks, memory of an ingestion, a search through REST.
+    Knowledge,
     /// The release history: releases per second, lists and differences by length, size.
     State,
 }
@@ -96,10 +105,16 @@ async fn main() -> anyhow::Result<()> {
     if arguments.wants(Part::Evaluation) {
         evaluation::measure(arguments.runs)?;
     }
+    if arguments.wants(Part::Governance) {
+        governance::measure(arguments.runs)?;
+    }
+    if arguments.wants(Part::Knowledge) {
+        knowledge::measure(arguments.runs, &arguments.chunks).await?;
+    }
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;
     }
-    if [Part::Create, Part::Standing, Part::Rest].into_iter().any(|part| arguments.wants(part)) {
+    if [Part::Create, Part::Standing, Part::Rest, Part::Governance, Part::Knowledge].into_iter().any(|part| arguments.wants(part)) {
         let cluster = cluster::Cluster::prepare().await?;
         if arguments.wants(Part::Create) {
             create::measure(&cluster, &arguments.sizes, arguments.runs).await?;
@@ -109,6 +124,12 @@ async fn main() -> anyhow::Result<()> {
         }
         if arguments.wants(Part::Rest) {
             rest::measure(&cluster, arguments.runs).await?;
+        }
+        if arguments.wants(Part::Governance) {
+            governance::fleet(&cluster).await?;
+        }
+        if arguments.wants(Part::Knowledge) {
+            knowledge::through_rest(&cluster).await?;
         }
         cluster.clear().await?;
     }

@@ -26,15 +26,20 @@ const STREAMS: [u32; 2] = [250, 1000];
 const PATIENCE: Duration = Duration::from_mins(2);
 const UNLIMITED: &str = r#"{"team":{"atOnce":0,"perSecond":0,"burst":0},"agent":{"atOnce":0,"perSecond":0,"burst":0},"listeners":0}"#;
 
-struct Rest {
-    process: Process,
-    port: u16,
+pub(crate) struct Rest {
+    pub process: Process,
+    pub port: u16,
 }
 
 impl Rest {
     /// On one core, with the agent at `agent` in the place of all: for these callers as in an installation, or for everybody,
     /// with neither authentication nor limits.
-    async fn start(core: &str, agent: u16, callers: Option<&Callers>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(core: &str, agent: u16, callers: Option<&Callers>) -> anyhow::Result<Self> {
+        Self::start_with(core, agent, callers, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn start_with(core: &str, agent: u16, callers: Option<&Callers>, more: &[&str]) -> anyhow::Result<Self> {
         let (port, health) = (http::free_port()?, http::free_port()?);
         let mut command = pinned("slipway-manager", core)?;
         command.args(["--role", "rest", "--log", "error"]);
@@ -44,7 +49,7 @@ impl Rest {
         };
         command.args(["--listen", &format!("127.0.0.1:{health}"), "--api-listen", &format!("127.0.0.1:{port}")]);
         command.args(["--agent-address", &format!("http://127.0.0.1:{agent}")]);
-        let mut process = Process::spawn(&mut command)?;
+        let mut process = Process::spawn(command.args(more))?;
         let begun = Instant::now();
         while http::get(health, "/readyz").is_err() {
             process.check()?;

@@ -46,9 +46,27 @@ impl Process {
 
     /// Resident memory in KiB.
     pub(crate) fn resident(&self) -> anyhow::Result<f64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most resident memory that it has had, in KiB.
+    pub(crate) fn most_resident(&self) -> anyhow::Result<f64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, row: &str) -> anyhow::Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(row)).context("the process has ended")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+
+    /// False once it has ended well.
+    pub(crate) fn running(&mut self) -> anyhow::Result<bool> {
+        match self.0.try_wait()? {
+            Some(status) if status.success() => Ok(false),
+            Some(status) => bail!("a process that is measured has failed: {status}"),
+            None => Ok(true),
+        }
     }
 
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {

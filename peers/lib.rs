@@ -9,33 +9,39 @@
 mod git;
 mod git_http;
 mod issuer;
+mod monitoring;
 mod node;
 mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod prometheus;
 mod python;
 mod saas;
 mod server;
 mod skip;
 mod sshd;
 mod unpacked;
+mod vectors;
 
 use std::path::PathBuf;
 
 pub use git::Git;
 pub use git_http::GitHttp;
 pub use issuer::Issuer;
+pub use monitoring::{Panel, dashboards, has_metrics, monitoring, panels};
 pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm};
 pub use pgbouncer::PgBouncer;
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::is_root;
+pub use prometheus::{Prometheus, Target, promtool};
 pub use python::{changing_server, changing_server_at, mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use saas::{backlot, confluence_client, google_drive, minilake};
 pub use server::Server;
 pub use skip::skip;
 pub use sshd::Sshd;
+pub use vectors::{Clusters, Dice, nearest};
 
 /// The repository's root, as an absolute path.
 pub fn repository() -> PathBuf {

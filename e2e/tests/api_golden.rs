@@ -3,6 +3,7 @@
 
 mod evaluations;
 mod feedback;
+mod governance;
 mod knowledge;
 mod open;
 mod platform;

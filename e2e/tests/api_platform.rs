@@ -32,7 +32,7 @@ impl Drop for Clean {
 
 /// What is answered where nothing is configured.
 fn nothing() -> Value {
-    json!({"mlflow_uri": null, "state_repo": null, "state_branch": null, "state_known_hosts": null, "state_ca": null, "state_token": null,
+    json!({"mlflow_uri": null, "prometheus_url": null, "state_repo": null, "state_branch": null, "state_known_hosts": null, "state_ca": null, "state_token": null,
         "state_ssh_key": null, "git_status": "not_configured", "git_message": null})
 }
 
@@ -92,14 +92,16 @@ fn what_is_configured_reaches_agents() {
     for (body, says) in [
         (json!({"mlflow_uri": "https://me:hunter2@mlflow"}), "mlflow_uri: it must hold no user and password"),
         (json!({"mlflow_uri": "mlflow"}), "mlflow_uri: it is no URL"),
-        (json!({"prometheus_url": "http://x"}), "unknown field `prometheus_url`"),
+        (json!({"prometheus_url": "https://me:hunter2@prometheus"}), "prometheus_url: it must hold no user and password"),
+        (json!({"grafana_url": "http://x"}), "unknown field `grafana_url`"),
         (json!({"state_repo": "https://me:hunter2@git.example.com/x"}), "state_repo: the URL must hold no password"),
     ] {
         let reply = put(body.clone()).send();
         let message = reply.json()["message"].as_str().unwrap().to_owned();
         assert!(reply.status == 400 && message.contains(says) && !message.contains("hunter2"), "{body}: {reply:?}");
     }
-    assert_eq!(put(json!({"mlflow_uri": null})).expect(200)["data"], nothing());
+    assert_eq!(put(json!({"prometheus_url": "http://prometheus:9090"})).expect(200)["data"]["prometheus_url"], "http://prometheus:9090");
+    assert_eq!(put(json!({"mlflow_uri": null, "prometheus_url": null})).expect(200)["data"], nothing());
     told(Value::Null);
 }
 
@@ -108,20 +110,19 @@ fn a_test_really_connects() {
     let team = Team::within(alone(), "api-platform-test", &json!({}));
     let _clean = Clean::now();
     let (postgres, mlflow) = (slipway_peers::Postgres::start(), slipway_peers::mlflow());
+    let prometheus = slipway_peers::Prometheus::start(&[], &[]);
     let api = Api::start(&[
         ("AUTH_ENABLED", "false"),
         ("SLIPWAY_DEFAULT_NAMESPACE", &team.namespace),
         ("SLIPWAY_DATABASE_URL", &postgres.url_of("postgres", "hunter2", "postgres")),
         ("SLIPWAY_MLFLOW_URI", mlflow.url()),
+        ("SLIPWAY_PROMETHEUS_URL", &prometheus.url()),
     ]);
     let found = api.call("POST", "/platform/config/test").expect(200);
     let status = |part: &str| found["data"][part]["status"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(
-        (status("mlflow"), status("cluster"), status("database")),
-        ("ok".to_owned(), "ok".to_owned(), "error".to_owned()),
-        "{found}"
-    );
+    assert_eq!(["mlflow", "prometheus", "cluster", "database"].map(status), ["ok", "ok", "ok", "error"].map(str::to_owned), "{found}");
     assert!(!found.to_string().contains("hunter2"), "{found}");
     let none = Api::of(&team).call("POST", "/platform/config/test").expect(200);
-    assert_eq!(["git", "mlflow", "database"].map(|part| none["data"][part]["status"].as_str()), [Some("not_configured"); 3]);
+    let parts = ["git", "mlflow", "prometheus", "database"];
+    assert_eq!(parts.map(|part| none["data"][part]["status"].as_str()), [Some("not_configured"); 4]);
 }

@@ -109,8 +109,13 @@ fn every_variable_under_its_condition() {
     let path = "metadata.annotations['agents.slipway.dev/run-hash']";
     let hash = explicit("RUNTIME_RUN_HASH").unwrap_or_default();
     assert_eq!(hash["valueFrom"]["fieldRef"]["fieldPath"], path, "{env:#}");
+    let policies = explicit("RUNTIME_POLICIES_FILE").unwrap_or_default();
+    assert_eq!(policies["value"], "/var/run/slipway/policies/policies.json", "{env:#}");
     let key = explicit("RUNTIME_ACCESS_PUBLIC_KEY").unwrap_or_default();
     assert_eq!(key["value"].as_str().map(str::len), Some(44), "{env:#}");
+    for variable in ["RUNTIME_GUARDS", "RUNTIME_POLICIES"] {
+        assert!(explicit(variable).is_some_and(|variable| variable["value"].is_null()), "{variable} is empty and set: {env:#}");
+    }
     for (variable, setting) in [("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"), ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL")] {
         assert_eq!(explicit(variable).is_some(), platform::setting(setting).is_none(), "{variable} is empty where the chart names none");
     }
@@ -121,19 +126,20 @@ fn the_deployment() {
     let team = Team::new("deployment");
     let agent = team.agent("hello", &json!({"version": "1.2", "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}}}));
     let deployment = agent.deployment_until("been made", 20, |_| true);
-    let probe =
-        |delay, period| json!({"httpGet": {"path": "/healthz", "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
+    let probe = |path: &str, delay, period| json!({"httpGet": {"path": path, "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
     let container = json!({
         "name": "agent",
         "image": platform::runtime_image(),
         "imagePullPolicy": if platform::runtime_image().contains('/') { "IfNotPresent" } else { "Never" },
         "ports": [{"containerPort": 8000}, {"containerPort": 8001}],
         "envFrom": [{"secretRef": {"name": "agent-env", "optional": true}}, {"configMapRef": {"name": "hello-config"}}],
-        "livenessProbe": probe(5, 10),
-        "readinessProbe": probe(3, 5),
+        "livenessProbe": probe("/healthz", 5, 10),
+        "readinessProbe": probe("/readyz", 3, 5),
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}},
         "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"}, {"name": "policies", "mountPath": "/var/run/slipway/policies", "readOnly": true},
+        ],
     });
     let template_labels = {
         let mut all = labels(&agent);
@@ -153,7 +159,10 @@ fn the_deployment() {
                     "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                     "terminationGracePeriodSeconds": 30,
                     "containers": [container],
-                    "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+                    "volumes": [
+                        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+                        {"name": "policies", "configMap": {"name": "slipway-policies", "optional": null}},
+                    ],
                 },
             },
         },
@@ -256,10 +265,11 @@ fn credentials_are_mounted_as_files() {
     let env = pod["containers"][0]["env"].as_array().cloned().unwrap_or_default();
     assert!(env.contains(&variable), "{variable} should be in {env:?}");
     let expected = json!({
-        "volumeMounts": [{"name": "tmp"}, mount],
+        "volumeMounts": [{"name": "tmp"}, {"name": "policies"}, mount],
     });
     assert_holds("the container", &expected, &pod["containers"][0]);
-    assert_holds("the volumes", &json!([{"name": "tmp"}, {"name": "credentials", "secret": {"secretName": "cloud"}}]), &pod["volumes"]);
+    let expected = json!([{"name": "tmp"}, {"name": "policies"}, {"name": "credentials", "secret": {"secretName": "cloud"}}]);
+    assert_holds("the volumes", &expected, &pod["volumes"]);
     agent.ready();
 }
 

@@ -61,6 +61,22 @@ fn team(test: &str) -> Team {
     Team::with(test, &json!({"gcpServiceAccounts": ["hello@project.example"]}))
 }
 
+/// By who may write it at all.
+#[test]
+fn the_file_of_policies() {
+    let team = team("drift-policies");
+    until(&format!("teams --field-selector metadata.name={}", team.slug), 20, |teams| {
+        let made = &teams[0]["status"]["defaultPolicies"];
+        if made.is_array() { Ok(()) } else { Err("the defaults should be made".to_owned()) }
+    });
+    let child = Child::new(&team, "configmap/slipway-policies");
+    let none = r#"{"policies":[],"default":[],"required":[]}"#;
+    child.repaired_after(MERGE, Some(&json!({"data": {"policies.json": none}})));
+    child.repaired_after(MERGE, Some(&json!({"data": {"more": "1"}})));
+    child.repaired_after(MERGE, Some(&json!({"data": null})));
+    child.repaired_after("delete", None);
+}
+
 #[test]
 fn the_config_map() {
     let team = team("drift-config");

@@ -15,12 +15,13 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use bases::{BASES, Base};
 use field::Outcome;
 use schema::Kind;
 use serde_json::{Value, json};
-use slipway_e2e::{Apart, condition};
+use slipway_e2e::{Apart, condition, poll};
 
 /// How many fields are mutated at once, each in a team of its own.
 const WORKERS: usize = 3;
@@ -65,7 +66,12 @@ fn every_field_of_every_kind() {
             })
             .unwrap()
     };
-    let before = bystanders();
+    // Statuses follow those of others.
+    let before = poll(MADE, || {
+        let before = bystanders();
+        thread::sleep(Duration::from_secs(2));
+        if bystanders() == before { Ok(before) } else { Err("somebody should stand by in peace".to_owned()) }
+    });
     assert!(before.len() >= 12, "somebody should stand by: {before:#?}");
 
     let fields = |base: &Base| kind(&kinds, base.kind).fields("spec");
@@ -166,7 +172,8 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
             }
             let mut spoken_of = objects.iter().filter(|((resource, place, _), _)| {
                 *place == namespace
-                    && ["tools", "skills", "knowledgebases", "ingestions", "datasets", "evaluationruns"].contains(&resource.as_str())
+                    && ["tools", "skills", "knowledgebases", "ingestions", "datasets", "evaluationruns", "guardrailpolicies"]
+                        .contains(&resource.as_str())
             });
             if let Some((place, object)) = spoken_of.find(|(_, object)| object["status"]["conditions"].is_null()) {
                 return Err(format!("{place:?} should have its status: {object:#}"));

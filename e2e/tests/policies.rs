@@ -5,6 +5,7 @@
 mod accounts;
 mod chart;
 mod datasets;
+mod guardrails;
 mod images;
 mod names;
 
@@ -114,6 +115,11 @@ fn a_status_takes_more_than_every_right_in_one_namespace() {
         "spec": {"cases": [{"input": "a"}]},
     });
     kubectl("create -f -").input(&dataset).ok();
+    let policy = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "GuardrailPolicy", "metadata": {"name": "tokens", "namespace": team.namespace},
+        "spec": {"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]},
+    });
+    kubectl("create -f -").input(&policy).ok();
     let (owner, boss) = (format!("{}-owner", team.slug), format!("{}-boss", team.slug));
     let _owner = Grant::bind("owner", "cluster-admin", &owner, Some(&team.namespace));
     let _boss = Grant::bind(&boss, "cluster-admin", &boss, None);
@@ -128,6 +134,7 @@ fn a_status_takes_more_than_every_right_in_one_namespace() {
         Try::new(patch("tool/clock", &owner, json!({"phase": "Available"})), words),
         Try::new(patch("skill/greet", &owner, json!({"phase": "Available"})), words),
         Try::new(patch("dataset/golden", &owner, json!({"phase": "Available"})), words),
+        Try::new(patch("guardrailpolicy/tokens", &owner, json!({"violations": {"total": 0, "blocked": 0}})), words),
         Try::new(
             format!(
                 "-n {} patch agent/hello --type=merge --dry-run=server --as={owner} -p {{\"spec\":{{\"description\":\"d\"}}}}",

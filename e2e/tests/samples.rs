@@ -53,6 +53,10 @@ fn together_they_run() {
         let available = datasets.iter().any(|dataset| dataset["status"]["phase"] == "Available");
         if available { Ok(()) } else { Err("the dataset should be Available".to_owned()) }
     });
+    until(&format!("guardrailpolicies -n {} --field-selector metadata.name=support-desk", team.namespace), 30, |policies| {
+        let ready = policies.iter().any(|policy| condition(policy, "Ready")["status"] == "True");
+        if ready { Ok(()) } else { Err("the policy should be ready".to_owned()) }
+    });
     for (name, replicas) in [("hello", 1), ("concierge", 2)] {
         let agent = Agent { team: &team, name: name.to_owned() };
         assert_eq!(agent.ready()["status"]["replicas"], replicas, "{name}");

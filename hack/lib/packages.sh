@@ -102,12 +102,12 @@ packages_libraries() {
   done | grep -v '/ld-linux' | sort -u
 }
 
-# What git talks to in tests: lighttpd with TLS, and an SSH server. The C library is the machine's own, whose loader
-# starts them.
+# What tests start: lighttpd with TLS and an SSH server, which git talks to, and Prometheus with promtool, without the scripts
+# of its old consoles. The C library is the machine's own, whose loader starts them.
 packages_servers() {
   install git=git ssh=openssh-client openssl=openssl
   mkdir -p "$STATE"
   local folder
-  folder=$(packages_unpack 'libc6|libgcc-s1' lighttpd lighttpd-mod-openssl openssh-server)
+  folder=$(packages_unpack 'libc6|libgcc-s1|libjs-.*' lighttpd lighttpd-mod-openssl openssh-server prometheus)
   ln -sfn "$folder" "$STATE/servers"
 }

@@ -246,7 +246,7 @@ pub struct Governance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,
-    /// Guardrail policies that the agent is held to, by name or by id (gp_...). They are written into releases; this version of Slipway does not apply them yet, and the condition NotYetEffective says so. Guards and their limits apply.
+    /// Guardrail policies of the same namespace that the agent is held to, by name or by id (gp_...). default stands for default-tokens, default-latency, default-topics and default-cost, as far as they exist; so does an empty list. Those that the Team requires hold besides. A change of a policy reaches running agents within about a minute; releases keep the names alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
@@ -408,7 +408,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. Besides, warnings: Alerting, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

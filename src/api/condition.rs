@@ -11,6 +11,9 @@ pub const AVAILABLE: &str = "Available";
 pub const DELIVERED: &str = "Delivered";
 /// Of a Team: whether the database itself keeps it apart from others.
 pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
+/// Of a Team: whether its agents are held to all policies that it requires, and to all that there are. Only where it requires some,
+/// or one is left out.
+pub const POLICIES_IN_FORCE: &str = "PoliciesInForce";
 /// Of an Agent: whether the release history has what runs.
 pub const RELEASED: &str = "Released";
 /// Of an Agent: that a release runs in the place of its spec.
@@ -24,11 +27,13 @@ pub const OF_RELEASES: [&str; 3] = [RELEASED, PINNED, APPROVED];
 pub const PENDING_EVALUATION: &str = "PendingEvaluation";
 /// Why a change does not run: its release was rejected by its evaluation.
 pub const RELEASE_REJECTED: &str = "ReleaseRejected";
+/// Of an Agent: that alerts about it are open. Only while there are some.
+pub const ALERTING: &str = "Alerting";
+/// Its reason, if one of them is critical.
+pub const CRITICAL_ALERTS: &str = "CriticalAlerts";
 // Warnings: the workload runs, but not as its author may believe. Each is there only while there is something to say.
 /// Replicas share what the agent remembers. False: each keeps its own.
 pub const STORAGE_SHARED: &str = "StorageShared";
-/// The agent sets fields that have no effect in this version of Slipway.
-pub const NOT_YET_EFFECTIVE: &str = "NotYetEffective";
 /// The agent names tools that it never calls.
 pub const TOOLS_UNUSED: &str = "ToolsUnused";
 /// The agent's models have the key or the address that they need.

@@ -3,6 +3,7 @@
 pub mod command;
 pub mod endpoint;
 pub mod placeholder;
+pub mod policies;
 pub mod tools;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,11 @@ pub const TOOLS: &str = "RUNTIME_TOOLS";
 pub const TOOL_DIGESTS: &str = "RUNTIME_TOOL_DIGESTS";
 pub const SKILLS: &str = "RUNTIME_SKILLS";
 pub const GUARDS: &str = "RUNTIME_GUARDS";
+/// JSON array of the policies that the agent names: ids of the file in [`POLICIES_FILE`], or whole policies. Not set: the file's
+/// defaults.
+pub const POLICIES: &str = "RUNTIME_POLICIES";
+/// The path of the team's policies, [`policies::PATH`].
+pub const POLICIES_FILE: &str = "RUNTIME_POLICIES_FILE";
 pub const EMBEDDING_MODEL: &str = "RUNTIME_EMBEDDING_MODEL";
 pub const EGRESS_ALLOW: &str = "RUNTIME_EGRESS_ALLOW";
 pub const EGRESS_PROXY: &str = "RUNTIME_EGRESS_PROXY";
@@ -187,6 +193,9 @@ pub struct IngestionConfig {
     /// As the REST API has it, with `type`; none of an upload.
     pub source: Option<Value>,
     pub upload: Option<String>,
+    /// Whether a source is believed that has next to nothing of what was indexed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirm_removal: bool,
 }
 
 /// How the chunks of a knowledge base were made.

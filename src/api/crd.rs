@@ -20,6 +20,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::AgentRelease::crd(),
         crate::Dataset::crd(),
         crate::EvaluationRun::crd(),
+        crate::GuardrailPolicy::crd(),
     ];
     for crd in &mut all {
         // With the chart gone, agents and teams must not go with it.

@@ -52,6 +52,19 @@ pub fn dataset_name(reference: &str) -> String {
     }
 }
 
+/// `gp_` and the resource's name with `_` for `-`.
+pub fn guardrail_policy(name: &str) -> String {
+    format!("gp_{}", name.replace('-', "_"))
+}
+
+/// The resource's name, given either its id or its name.
+pub fn guardrail_policy_name(reference: &str) -> String {
+    match reference.strip_prefix("gp_") {
+        Some(rest) => rest.replace('_', "-"),
+        None => reference.to_owned(),
+    }
+}
+
 /// `ev_` and what follows the prefix in the resource's name; of one that a person named, the whole name.
 pub fn evaluation_run(name: &str) -> String {
     format!("ev_{}", name.strip_prefix("ev-").unwrap_or(name).replace('-', "_"))
@@ -119,6 +132,13 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_found_by_id_and_by_name() {
+        assert_eq!(guardrail_policy("default-tokens"), "gp_default_tokens");
+        assert_eq!(guardrail_policy_name("gp_default_tokens"), "default-tokens");
+        assert_eq!(guardrail_policy_name("default-tokens"), "default-tokens");
+    }
+
+    #[test]
     fn results_have_an_id_of_their_own_for_each_run_and_repetition() {
         let ulid = "01jabcdefghjkmnpqrstvwxyz0";
         let (named, repeated) =
@@ -145,7 +165,12 @@ mod tests {
     proptest! {
         #[test]
         fn every_name_comes_back_from_its_id_and_is_its_own(name in "[a-z]([-a-z0-9]{0,20}[a-z0-9])?", other in "[a-z]([-a-z0-9]{0,3}[a-z0-9])?") {
-            for (id, back) in [(knowledge_base as fn(&str) -> String, knowledge_base_name as fn(&str) -> String), (skill, skill_name)] {
+            let kinds = [
+                (knowledge_base as fn(&str) -> String, knowledge_base_name as fn(&str) -> String),
+                (skill, skill_name),
+                (guardrail_policy, guardrail_policy_name),
+            ];
+            for (id, back) in kinds {
                 prop_assert_eq!(back(&id(&name)), name.clone());
                 prop_assert_eq!(back(&name), name.clone());
                 prop_assert_eq!(id(&name) == id(&other), name == other);

@@ -70,6 +70,11 @@ pub struct IngestionSpec {
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))]
     pub upload: Option<String>,
 
+    /// Whether documents are removed even though the source has next to nothing of what was indexed. Without it such an ingestion fails and removes nothing, in case the source's settings are wrong or its folder was emptied by mistake: if nothing is found, or less than a tenth of at least 20 documents. An uploaded file removes nothing in any case. Default false.
+    #[serde(default)]
+    #[x_kube(validation = kube::core::Rule::new("self == oldSelf").message("an ingestion does not change, but for cancel and ttlSecondsAfterFinished; make another one"))]
+    pub confirm_removal: bool,
+
     /// Ends the ingestion. Documents that were added stay. Default false.
     #[serde(default)]
     pub cancel: bool,

@@ -51,6 +51,8 @@ pub const RESTARTED_AT: &str = "agents.slipway.dev/restarted-at";
 pub const SUSPEND: &str = "agents.slipway.dev/suspend";
 /// On an Agent: the version of the release that somebody wants to run again. It is taken away once that is done.
 pub const DEPLOY_RELEASE: &str = "agents.slipway.dev/deploy-release";
+/// On an Agent: the releases that a guardrail policy had rolled back, by version, separated by commas. They are not rolled back again.
+pub const ROLLED_BACK: &str = "agents.slipway.dev/rolled-back";
 /// On an Agent or a Team: the UID of an earlier one whose rows in the database it is to have, as after a restore.
 pub const ADOPT: &str = "agents.slipway.dev/adopt";
 /// On an AgentRelease that the controller made: the version that it stands for.

@@ -7,6 +7,8 @@ use url::Url;
 pub const NAME: &str = "slipway-platform";
 /// The MLflow server that agents send traces to. It takes the place of the one that the manager was installed with.
 pub const MLFLOW_URI: &str = "mlflow_uri";
+/// The Prometheus server from which REST reads what agents did, where the platform has no database.
+pub const PROMETHEUS_URL: &str = "prometheus_url";
 /// Where the state repositories are mirrored to: a URL, in which `{team}` may stand.
 pub const STATE_REPO: &str = "state_repo";
 /// The branch there, in which `{team}` may stand.

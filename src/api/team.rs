@@ -54,6 +54,11 @@ pub struct TeamSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub knowledge_volume: Option<String>,
+    /// Guardrail policies that every agent of the team is held to, whatever the agent names: by name or by id (gp_...), at most 16. Whoever writes an Agent cannot leave them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$")))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub required_policies: Vec<String>,
     /// What agents of this team may ask for in podTemplate, beyond what the chart allows in every team. Whoever writes an Agent cannot allow it to themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_pod_settings: Option<AllowedPodSettings>,
@@ -147,10 +152,14 @@ pub struct TeamStatus {
     #[serde(default, deserialize_with = "schema::readable")]
     #[schemars(range(min = 0))]
     pub agents: i32,
+    /// The default guardrail policies that were made in the namespace. One that was deleted since is not made again.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 63)))]
+    pub default_policies: Vec<String>,
     /// The generation of the spec that this status speaks of.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready and Stalled; while the team is being deleted, what that waits for.
+    /// Ready and Stalled; while the team is being deleted, what that waits for. DatabaseIsolated: whether the database keeps the team apart from others. PoliciesInForce: whether agents are held to the policies that the team requires.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -2,15 +2,17 @@
 
 /// Declares a string enumeration with its wire names.
 macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
+    ($(#[$meta:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
         #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
+        $(#[$meta])*
         pub enum $name {
             #[default]
             $(#[serde(rename = $word)] $variant),+
         }
 
         impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }

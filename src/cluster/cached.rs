@@ -38,6 +38,8 @@ impl<K: Send + Sync> Cached for Guarded<K> {
 
 pub struct CachedAgent {
     pub generation: Option<i64>,
+    /// What stands in `governance.policies`, which is counted over all agents of a namespace.
+    pub policies: Box<[Box<str>]>,
     text: Result<Box<[u8]>, Box<InvalidObject>>,
 }
 
@@ -59,9 +61,11 @@ impl From<Guarded<Agent>> for CachedAgent {
     fn from(object: Guarded<Agent>) -> Self {
         let object = trimmed(object);
         let generation = object.meta().generation;
+        let governance = object.0.as_ref().ok().and_then(|agent| agent.spec.governance.as_ref());
+        let policies = governance.iter().flat_map(|governance| &governance.policies).map(|name| Box::from(name.as_str())).collect();
         let read = object.0.map_err(Box::new);
         let text = read.and_then(|agent| serde_json::to_vec(&agent).map_err(|error| invalid(&error, agent.metadata)));
-        Self { generation, text: text.map(Vec::into_boxed_slice) }
+        Self { generation, policies, text: text.map(Vec::into_boxed_slice) }
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
             "kind": "Agent",
             "metadata": {"name": "a", "namespace": "team-a", "uid": "u", "generation": 3, "creationTimestamp": "2026-01-02T03:04:05Z",
                 "labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}, "annotations": {labels::SUSPEND: "true"}},
-            "spec": {"name": "A", "framework": "custom", "systemPrompt": "\u{0}\u{1F600}", "replicas": 2},
+            "spec": {"name": "A", "framework": "custom", "systemPrompt": "\u{0}\u{1F600}", "replicas": 2, "governance": {"policies": ["gp_p"]}},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
         });
         let agent: Agent = serde_json::from_value(written.clone()).unwrap();
@@ -139,6 +143,7 @@ mod tests {
         let kept = CachedAgent::from(DeserializeGuard(Ok(burdened)));
         assert_eq!(serde_json::to_value(kept.agent().unwrap()).unwrap(), serde_json::to_value(agent).unwrap());
         assert_eq!((kept.generation, kept.is_readable()), (Some(3), true));
+        assert_eq!(*kept.policies, [Box::from("gp_p")]);
     }
 
     #[test]

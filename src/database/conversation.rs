@@ -155,6 +155,13 @@ pub(crate) fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
+/// As much of a text as fits into so many bytes.
+pub(crate) fn short(text: &str, most: usize) -> String {
+    let mut text = clean(text);
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
 pub(crate) fn time(microseconds: i64) -> Result<Timestamp, Fault> {
     Timestamp::from_microsecond(microseconds).map_err(|_| Fault::Broken("a time is out of range".to_owned()))
 }

@@ -9,7 +9,7 @@ use crate::{Fault, Isolation, Tenants, id, roles};
 
 const BATCH: i64 = 1_000;
 /// What refers to others before what it refers to, so that no batch is more than it seems.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 20] = [
     "turns",
     "feedback",
     "feedback_cases",
@@ -22,6 +22,15 @@ const TABLES: [&str; 12] = [
     "evaluation_results",
     "sampled_scores",
     "sampled_days",
+    // After what they are summed up from: a runtime that still writes makes them again.
+    "usage_spans",
+    "usage_backfill",
+    "policy_violations",
+    "violation_hours",
+    "readiness_hours",
+    "alerts",
+    "budgets",
+    "budget_leases",
 ];
 /// What is nobody's row and is not counted; it goes last, since it says whose the others are.
 const OWNERS: &str = "owners";

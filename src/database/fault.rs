@@ -15,6 +15,9 @@ pub enum Fault {
     /// What was asked cannot be done, now or later. 400.
     #[error("{0}")]
     Refused(String),
+    /// There is no room for it until something else goes or a quota is raised. 409.
+    #[error("{0}")]
+    Full(String),
     /// A fault of ours, or a schema that is not ours. 500.
     #[error("the database refused what it should not have: {0}")]
     Broken(String),
@@ -57,7 +60,9 @@ fn database(code: &str, message: &str) -> Fault {
         // Another statement has the name. With other words, 08P01 is any fault of a pooler.
         "08P01" if message.starts_with("bind message supplies") => not_prepared(),
         // Said by functions of our own, in words for their callers.
-        "SK404" | "SK409" | "SK410" | "SK413" => Fault::Refused(message.to_owned()),
+        "SK404" | "SK409" | "SK410" => Fault::Refused(message.to_owned()),
+        "SK413" => Fault::Full(message.to_owned()),
+        "SK503" => Fault::Unavailable(message.to_owned()),
         "42501" => Fault::Broken("this login may not do that".to_owned()),
         // A standby that was promoted, or one that never was: the next connection may reach the right one.
         "25006" => Fault::Unavailable("this server only lets read".to_owned()),

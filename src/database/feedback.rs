@@ -127,7 +127,7 @@ async fn note_delivered(mut work: Work, (team, agent): (&str, &str), trace: &str
     Ok(true)
 }
 
-fn is_denied(error: &sqlx::Error) -> bool {
+pub(crate) fn is_denied(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "42501")
 }
 

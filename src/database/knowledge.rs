@@ -14,16 +14,17 @@ mod search;
 mod teams;
 mod types;
 mod uploads;
+mod vectors;
 
 pub use admin::KnowledgeAdmin;
 pub use base::{KnowledgeBase, KnowledgeOptions};
 pub use draft::Draft;
-pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION};
+pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Listed, Removal};
 pub use migrate::{KnowledgeMigrated, sibling};
 pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};
 pub use types::{
-    BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, INDEX_THRESHOLD, IngestionState,
-    MAX_REPORTED_ERRORS, NewChunk, Report,
+    BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, Ending, INDEX_THRESHOLD, IngestionState,
+    MAX_REPORTED_ERRORS, NewChunk, Quota, Report, Unembedded,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};

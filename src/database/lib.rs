@@ -4,7 +4,10 @@
 //! [`migrate`] and gives each team a login of its own with [`Tenants`]. REST has a [`Reader`]. Knowledge bases are in a
 //! database of their own, see [`knowledge`]. `docs/database.md` has the schema, who may see what, and what a PgBouncer in between has to know.
 
+mod alerts;
+mod backfill;
 mod batch;
+mod budget;
 mod connection;
 mod conversation;
 mod deletion;
@@ -14,11 +17,15 @@ mod feedback;
 mod id;
 pub mod knowledge;
 mod login;
+mod measured;
 mod memory;
 mod memory_search;
 mod migrate;
 mod owners;
 mod reader;
+mod readiness;
+mod readings;
+mod retention;
 mod roles;
 mod sampling;
 mod shown;
@@ -30,7 +37,10 @@ mod transfer;
 mod turn;
 mod types;
 mod usage;
+mod violations;
 
+pub use alerts::{Alert, KeptAlert, MAX_TRACES, RaisedAlert};
+pub use budget::{BudgetLease, BudgetRequest, REQUESTS_LEASE, RateLease, RateRequest, SPENDING_LEASE, SpendingLease, SpendingRequest};
 pub use connection::{Options, Run};
 pub use evaluation::EvaluationResult;
 pub use fault::Fault;
@@ -42,6 +52,12 @@ pub use migrate::migrate_up_to;
 pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
 pub use owners::{Claim, HELD_DAYS, Holder, Home};
 pub use reader::{Reader, Records};
+pub use readiness::ReadinessSample;
+pub use readings::{
+    AgentConversations, AgentKey, AgentReadiness, AgentScore, AgentUsage, AgentViolations, MAX_AGENTS, PolicyConversations, Readings,
+    RunViolations, Used,
+};
+pub use retention::Retention;
 pub use sampling::{SampledMean, SampledScore, SampledTurn};
 pub use shown::{Detail, Listed};
 pub use store::Store;
@@ -52,3 +68,4 @@ pub use types::{
     Category, ConversationSummary, Embedding, Generation, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MOST_LISTED, MemoryEntry, NewMemory,
     NewMessage, Page, Remembered, Role, StoredMessage, UsageMinute,
 };
+pub use violations::{MAX_CONVERSATIONS, Stage, ViolationMinute};

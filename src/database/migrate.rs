@@ -12,9 +12,9 @@ use sqlx::{Connection, Executor, PgConnection, Row};
 
 use crate::connection::{ask, settings};
 use crate::steps::{self, Step};
-use crate::{Fault, roles};
+use crate::{Fault, backfill, roles};
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -28,6 +28,7 @@ const STEPS: [Step; 13] = [
     Step { version: 11, name: "feedback", sql: include_str!("migrations/0011_feedback.sql") },
     Step { version: 12, name: "sampled scores", sql: include_str!("migrations/0012_sampled_scores.sql") },
     Step { version: 13, name: "feedback for MLflow", sql: include_str!("migrations/0013_feedback_delivery.sql") },
+    Step { version: 14, name: "governance", sql: include_str!("migrations/0014_governance.sql") },
 ];
 
 /// The version that [`migrate`] leads to.
@@ -78,7 +79,12 @@ pub async fn migrate_up_to(url: &str, target: i32) -> Result<Migrated, Fault> {
 
 async fn migrate_to(settings: PgConnectOptions, target: i32) -> Result<Migrated, Fault> {
     let mut connection = steps::connect(&settings).await?;
-    let outcome = migrate_through(&mut connection, target).await;
+    let outcome = async {
+        let migrated = migrate_through(&mut connection, target).await?;
+        backfill::usage(&mut connection).await?;
+        Ok(migrated)
+    }
+    .await;
     // A failed step's transaction ends with its connection.
     drop(connection.close().await);
     outcome

@@ -247,6 +247,9 @@ pub(crate) async fn oldest(work: &mut Work, team: &str, agent_id: &str) -> Resul
             (SELECT min(created_at) FROM slipway.memories WHERE team = $1 AND agent_id = $2),
             (SELECT min(minute) + interval '1 minute' FROM slipway.usage_minutes WHERE team = $1 AND agent_id = $2),
             (SELECT min(minute) + interval '1 minute' FROM slipway.usage_by_run WHERE team = $1 AND agent_id = $2),
+            (SELECT min(start) + interval '1 hour' FROM slipway.usage_spans WHERE team = $1 AND agent_id = $2 AND span = 60),
+            (SELECT min(minute) + interval '1 minute' FROM slipway.policy_violations WHERE team = $1 AND agent_id = $2),
+            (SELECT min(hour) + interval '1 hour' FROM slipway.violation_hours WHERE team = $1 AND agent_id = $2),
             (SELECT min(created_at) FROM slipway.evaluation_results WHERE team = $1 AND agent_id = $2),
             (SELECT min(created_at) FROM slipway.sampled_scores WHERE team = $1 AND agent_id = $2))))::bigint AS oldest";
     let row = ask(OLDEST).bind(team).bind(agent_id).fetch_one(&mut **work).await?;

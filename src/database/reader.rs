@@ -14,7 +14,7 @@ use sqlx::Row;
 use crate::connection::{Door, ask, in_time, settings};
 use crate::store::Known;
 use crate::types::{ConversationSummary, MemoryEntry, Page, StoredMessage};
-use crate::{Fault, SampledMean, Store};
+use crate::{Fault, Readings, SampledMean, Store};
 
 const MAX_CONNECTIONS: u32 = 2;
 const MAX_WRITING_CONNECTIONS: u32 = 1;
@@ -46,6 +46,13 @@ impl Reader {
     pub fn of(&self, team: &str, agent_id: &str, uid: &str) -> Result<Records, Fault> {
         let store = Store::within(self.door.clone(), self.schema.clone(), team, agent_id)?;
         Ok(Records { store, uid: uid.to_owned(), writing: self.writing.clone() })
+    }
+}
+
+impl Reader {
+    /// What is read of many agents at once.
+    pub fn readings(&self) -> Readings<'_> {
+        Readings(&self.door)
     }
 }
 

@@ -52,7 +52,8 @@ pub(crate) async fn grant_to_teams(connection: &mut PgConnection) -> Result<(), 
 }
 
 /// Rows of the tables with a team in them, which row-level security narrows down; the schema's version; nothing of
-/// `tenants`, nor of feedback, which an agent must not write itself. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
+/// `tenants`, nor of what an agent must not write itself: feedback, readiness and alerts. Sums of usage are read, and written by triggers
+/// alone. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
 pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<(), Fault> {
     let grant = format!(
         "DO $$
@@ -70,15 +71,27 @@ pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<
              END IF;
              -- A manager of an older version, which takes them for tables that a team may write, may have given them.
              FOR t IN SELECT c.oid, c.relname FROM pg_class c
-                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relname IN ('owners', 'feedback', 'feedback_cases')
+                      WHERE c.relnamespace = 'slipway'::regnamespace
+                        AND c.relname IN ('owners', 'feedback', 'feedback_cases', 'readiness_hours', 'alerts')
              LOOP
                  IF has_table_privilege('{group}', t.oid, 'SELECT') OR has_table_privilege('{group}', t.oid, 'UPDATE') THEN
                      EXECUTE format('REVOKE ALL ON slipway.%I FROM {group}', t.relname);
                  END IF;
              END LOOP;
              FOR t IN SELECT c.oid, c.relname FROM pg_class c
+                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relname IN ('usage_spans', 'usage_backfill')
+             LOOP
+                 IF has_table_privilege('{group}', t.oid, 'INSERT') OR has_table_privilege('{group}', t.oid, 'UPDATE')
+                    OR has_table_privilege('{group}', t.oid, 'DELETE') THEN
+                     EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON slipway.%I FROM {group}', t.relname);
+                 END IF;
+                 IF NOT has_table_privilege('{group}', t.oid, 'SELECT') THEN
+                     EXECUTE format('GRANT SELECT ON slipway.%I TO {group}', t.relname);
+                 END IF;
+             END LOOP;
+             FOR t IN SELECT c.oid, c.relname FROM pg_class c
                       WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relforcerowsecurity
-                        AND c.relname NOT IN ('owners', 'feedback', 'feedback_cases')
+                        AND c.relname NOT IN ('owners', 'feedback', 'feedback_cases', 'readiness_hours', 'alerts', 'usage_spans', 'usage_backfill')
              LOOP
                  IF NOT (has_table_privilege('{group}', t.oid, 'SELECT') AND has_table_privilege('{group}', t.oid, 'INSERT')
                          AND has_table_privilege('{group}', t.oid, 'UPDATE') AND has_table_privilege('{group}', t.oid, 'DELETE')) THEN

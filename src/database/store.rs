@@ -12,6 +12,9 @@ use crate::migrate::{MINIMUM, Migrated, migrate_with};
 use crate::turn::{Beginning, End};
 use crate::{Fault, id};
 
+/// The version of the schema from which on usage has `measured` and what goes with it.
+const MEASURES: i32 = 14;
+
 pub struct Store {
     pub(crate) door: Arc<Door>,
     pub(crate) team: String,
@@ -28,6 +31,8 @@ pub struct Store {
 pub(crate) struct Schema {
     /// The schema of the extension vector, quoted, when there are vectors to search in.
     pub(crate) vectors: Option<String>,
+    /// Whether usage has the columns of step 14.
+    pub(crate) measures: bool,
 }
 
 /// The schema, once it has been looked at.
@@ -90,6 +95,11 @@ impl Store {
         Ok(())
     }
 
+    /// Has the schema looked at again: it may have been migrated since.
+    pub(crate) fn forget_schema(&self) {
+        *self.schema.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn known_schema(&self) -> Option<Schema> {
         self.schema.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -121,5 +131,5 @@ async fn look(work: &mut Work) -> Result<Schema, Fault> {
             "its schema has version {version} and this runtime needs {MINIMUM}; the manager migrates it"
         )));
     }
-    Ok(Schema { vectors: row.try_get("vectors")? })
+    Ok(Schema { vectors: row.try_get("vectors")?, measures: version >= MEASURES })
 }

@@ -9,8 +9,24 @@ use crate::{Fault, Tenants, id};
 /// Of one query; the rest is found after these are deleted.
 const MAX_ROWS: i64 = 1_000;
 /// The tables that the others refer to, and that of owners: where these have no row of an agent, none has.
-const PARENTS: [&str; 8] =
-    ["conversations", "memories", "usage_minutes", "usage_by_run", "evaluation_results", "sampled_scores", "sampled_days", "owners"];
+const PARENTS: [&str; 16] = [
+    "conversations",
+    "memories",
+    "usage_minutes",
+    "usage_by_run",
+    "usage_spans",
+    "usage_backfill",
+    "policy_violations",
+    "violation_hours",
+    "readiness_hours",
+    "alerts",
+    "budgets",
+    "budget_leases",
+    "evaluation_results",
+    "sampled_scores",
+    "sampled_days",
+    "owners",
+];
 
 /// An id that has rows and no Agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use sqlx::{Executor, Row};
 
 use crate::connection::{Door, Work, ask, in_long_time, in_time, settings};
 use crate::owners::Home;
-use crate::{Fault, Login, id, login, roles, strangers};
+use crate::{Fault, Login, Readings, id, login, roles, strangers};
 
 /// The fewest connections that a team's login may have: five pods of two.
 pub const FEWEST_CONNECTIONS: i64 = 10;
@@ -65,6 +65,11 @@ impl Tenants {
     /// Connects to nothing yet. The login is the one that migrates.
     pub fn open(url: &str, password: Option<&str>, sslmode: Option<&str>) -> Result<Self, Fault> {
         Ok(Self { door: Door::new(settings(url, password, sslmode)?, 2) })
+    }
+
+    /// What is read of many agents at once.
+    pub fn readings(&self) -> Readings<'_> {
+        Readings(&self.door)
     }
 
     pub async fn isolation(&self) -> Result<Isolation, Fault> {

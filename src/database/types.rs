@@ -159,12 +159,26 @@ pub struct UsageMinute {
     pub output_tokens: i64,
     /// Millionths of a US dollar.
     pub cost_micros: i64,
-    /// Requests by how long they took: [`LATENCY_BUCKETS`] counts, not cumulative.
+    /// Requests by how long they took: [`LATENCY_BUCKETS`] counts, not cumulative. Those that had no answer took no time.
     pub latency_histogram: Vec<i64>,
+    /// Requests of which a guard blocked something.
     pub guard_blocks: i64,
     pub pii: i64,
     pub injections: i64,
+    /// Rules that were broken: once for each turn, stage and whether it was blocked.
     pub violations: i64,
+    /// What the requests of the histogram took together, in milliseconds.
+    pub latency_ms: i64,
+    /// Requests whose turn is stored with its trace, or whose spans an exporter accepted.
+    pub audited: i64,
+    /// Answers of agents with knowledge that searched it or could.
+    pub retrieved: i64,
+    /// Of these the answers with sources.
+    pub cited: i64,
+    /// Requests, and calls behind the scenes, of a model whose price is not known: `cost_micros` lacks them.
+    pub unpriced: i64,
+    /// Requests for whose end nobody waited: neither errors nor answers.
+    pub cancelled: i64,
 }
 
 impl UsageMinute {
@@ -184,6 +198,12 @@ impl UsageMinute {
             pii: 0,
             injections: 0,
             violations: 0,
+            latency_ms: 0,
+            audited: 0,
+            retrieved: 0,
+            cited: 0,
+            unpriced: 0,
+            cancelled: 0,
         }
     }
 
@@ -207,6 +227,12 @@ impl UsageMinute {
         self.pii += other.pii;
         self.injections += other.injections;
         self.violations += other.violations;
+        self.latency_ms += other.latency_ms;
+        self.audited += other.audited;
+        self.retrieved += other.retrieved;
+        self.cited += other.cited;
+        self.unpriced += other.unpriced;
+        self.cancelled += other.cancelled;
         for (mine, theirs) in self.latency_histogram.iter_mut().zip(&other.latency_histogram) {
             *mine += theirs;
         }

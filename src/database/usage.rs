@@ -1,5 +1,7 @@
 //! Usage by minute and by what ran: batches of it are added to what is there, in one statement.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use sqlx::Row;
 
@@ -8,8 +10,8 @@ use crate::conversation::clean;
 use crate::types::{LATENCY_BUCKETS, UsageMinute, start_of_minute};
 use crate::{Fault, Store};
 
-/// The most rows of one statement.
-const BATCH: usize = 1_000;
+/// The most rows of one statement: two models and a day. Within one statement rows are locked in the order of keys, minutes before sums.
+const BATCH: usize = 4_000;
 
 const ADD: &str = "
     INSERT INTO slipway.usage_by_run AS u
@@ -17,7 +19,7 @@ const ADD: &str = "
          guard_blocks, pii, injections, violations, latency)
     SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', $8, $9, m.provider, m.model,
            m.counts[1], m.counts[2], m.counts[3], m.counts[4], m.counts[5], m.counts[6], m.counts[7], m.counts[8], m.counts[9],
-           m.counts[10:]
+           m.counts[16:]
     FROM (SELECT minute, provider, model, ($6::bigint[])[(n - 1) * $7 + 1 : n * $7] AS counts
           FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS t (minute, provider, model, n)) m
     ON CONFLICT (team, agent_id, minute, track, run_hash, provider, model) DO UPDATE SET
@@ -26,6 +28,28 @@ const ADD: &str = "
         cost_micros = u.cost_micros + excluded.cost_micros, guard_blocks = u.guard_blocks + excluded.guard_blocks,
         pii = u.pii + excluded.pii, injections = u.injections + excluded.injections,
         violations = u.violations + excluded.violations,
+        latency = (SELECT array_agg(coalesce(a, 0) + coalesce(b, 0) ORDER BY i)
+                   FROM unnest(u.latency, excluded.latency) WITH ORDINALITY AS l (a, b, i))";
+/// From step 14 of the schema on.
+const ADD_MEASURED: &str = "
+    INSERT INTO slipway.usage_by_run AS u
+        (team, agent_id, minute, track, run_hash, provider, model, requests, errors, input_tokens, output_tokens, cost_micros,
+         guard_blocks, pii, injections, violations, measured, latency_ms, audited, retrieved, cited, unpriced, cancelled,
+         latency)
+    SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', $8, $9, m.provider, m.model,
+           m.counts[1], m.counts[2], m.counts[3], m.counts[4], m.counts[5], m.counts[6], m.counts[7], m.counts[8], m.counts[9],
+           m.counts[1], m.counts[10], m.counts[11], m.counts[12], m.counts[13], m.counts[14], m.counts[15], m.counts[16:]
+    FROM (SELECT minute, provider, model, ($6::bigint[])[(n - 1) * $7 + 1 : n * $7] AS counts
+          FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS t (minute, provider, model, n)) m
+    ON CONFLICT (team, agent_id, minute, track, run_hash, provider, model) DO UPDATE SET
+        requests = u.requests + excluded.requests, errors = u.errors + excluded.errors,
+        input_tokens = u.input_tokens + excluded.input_tokens, output_tokens = u.output_tokens + excluded.output_tokens,
+        cost_micros = u.cost_micros + excluded.cost_micros, guard_blocks = u.guard_blocks + excluded.guard_blocks,
+        pii = u.pii + excluded.pii, injections = u.injections + excluded.injections,
+        violations = u.violations + excluded.violations, measured = coalesce(u.measured, 0) + excluded.measured,
+        latency_ms = coalesce(u.latency_ms, 0) + excluded.latency_ms, audited = coalesce(u.audited, 0) + excluded.audited,
+        retrieved = coalesce(u.retrieved, 0) + excluded.retrieved, cited = coalesce(u.cited, 0) + excluded.cited,
+        unpriced = coalesce(u.unpriced, 0) + excluded.unpriced, cancelled = coalesce(u.cancelled, 0) + excluded.cancelled,
         latency = (SELECT array_agg(coalesce(a, 0) + coalesce(b, 0) ORDER BY i)
                    FROM unnest(u.latency, excluded.latency) WITH ORDINALITY AS l (a, b, i))";
 
@@ -38,13 +62,17 @@ impl Store {
             return Ok(());
         }
         in_time(async {
-            let (mut work, _) = self.begin().await?;
+            let (mut work, schema) = self.begin().await?;
+            let add = if schema.measures { ADD_MEASURED } else { ADD };
+            if !schema.measures {
+                self.forget_schema();
+            }
             for rows in merged.chunks(BATCH) {
                 let minutes: Vec<_> = rows.iter().map(|row| start_of_minute(row.minute).as_second()).collect();
                 let providers: Vec<_> = rows.iter().map(|row| clean(&row.provider)).collect();
                 let models: Vec<_> = rows.iter().map(|row| clean(&row.model)).collect();
                 let counts: Vec<_> = rows.iter().flat_map(counts).collect();
-                ask(ADD)
+                ask(add)
                     .bind(&self.team)
                     .bind(&self.agent)
                     .bind(minutes)
@@ -79,8 +107,8 @@ impl Store {
     }
 }
 
-const SCALARS: usize = 9;
-#[expect(clippy::cast_possible_wrap, reason = "two dozen")]
+const SCALARS: usize = 15;
+#[expect(clippy::cast_possible_wrap, reason = "three dozen")]
 const WIDTH: i64 = (SCALARS + LATENCY_BUCKETS) as i64;
 
 fn counts(row: &UsageMinute) -> impl Iterator<Item = i64> {
@@ -94,23 +122,27 @@ fn counts(row: &UsageMinute) -> impl Iterator<Item = i64> {
         row.pii,
         row.injections,
         row.violations,
+        row.latency_ms,
+        row.audited,
+        row.retrieved,
+        row.cited,
+        row.unpriced,
+        row.cancelled,
     ];
     scalars.into_iter().chain(row.latency_histogram.iter().copied())
 }
 
-/// Each key once: one statement may not touch a row twice.
+/// Each key once, as one statement may not touch a row twice, and in their order.
 fn merge(batch: &[UsageMinute]) -> Result<Vec<UsageMinute>, Fault> {
-    let mut merged: Vec<UsageMinute> = Vec::new();
+    let mut merged: BTreeMap<(i64, &str, &str), UsageMinute> = BTreeMap::new();
     for row in batch {
         if row.latency_histogram.len() != LATENCY_BUCKETS {
             return Err(Fault::Refused(format!("a latency histogram has {LATENCY_BUCKETS} buckets")));
         }
-        match merged.iter_mut().find(|known| known.same_key(row)) {
-            Some(known) => known.add(row),
-            None => merged.push(row.clone()),
-        }
+        let key = (start_of_minute(row.minute).as_second(), row.provider.as_str(), row.model.as_str());
+        merged.entry(key).and_modify(|known| known.add(row)).or_insert_with(|| row.clone());
     }
-    Ok(merged)
+    Ok(merged.into_values().collect())
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rule::PolicyRule;
+
 /// The name of a guard in `RUNTIME_GUARDS`, the `guard` event and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -19,9 +21,14 @@ pub enum GuardName {
     RateLimit,
     SpendLimit,
     Latency,
+    /// These three are rules of policies only.
+    DeniedTools,
+    AllowedModels,
+    RequiredGuards,
 }
 
 impl GuardName {
+    /// Those that may stand in `RUNTIME_GUARDS`.
     pub const ALL: [Self; 8] = [
         Self::PiiDetection,
         Self::SecretsScanner,
@@ -43,6 +50,9 @@ impl GuardName {
             Self::RateLimit => "rate-limit",
             Self::SpendLimit => "spend-limit",
             Self::Latency => "latency",
+            Self::DeniedTools => "denied-tools",
+            Self::AllowedModels => "allowed-models",
+            Self::RequiredGuards => "required-guards",
         }
     }
 
@@ -83,30 +93,37 @@ pub struct Finding {
     pub kind: String,
     pub span: Range<usize>,
     pub action: Action,
+    /// Where a policy asked for it.
+    #[serde(skip)]
+    pub policy: Option<PolicyRule>,
 }
 
 /// The reason for ending a turn, with a message for the caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     pub guard: GuardName,
     pub message: String,
     /// The time until a retry can succeed; set by limits only.
     pub retry_after: Option<Duration>,
+    /// The rule of a policy that ends it.
+    pub policy: Option<PolicyRule>,
 }
 
 impl Block {
     /// The message names the kind and not the text, because it may be logged.
-    pub(crate) fn found(guard: GuardName, kind: &str) -> Self {
+    pub(crate) fn of(finding: &Finding) -> Self {
+        let Finding { guard, kind, policy, .. } = finding;
+        let by = policy.as_ref().map_or_else(|| guard.to_string(), |asker| format!("{guard} (policy {})", asker.policy));
         let message = match guard {
             GuardName::SecretsScanner => {
-                format!("refused by {guard}: the text holds a secret ({kind}); remove it and revoke it if it was real")
+                format!("refused by {by}: the text holds a secret ({kind}); remove it and revoke it if it was real")
             }
-            GuardName::PiiDetection => format!("refused by {guard}: the text holds personal data ({kind}); remove it and try again"),
-            GuardName::PromptInjection => format!("refused by {guard}: the text tries to change the agent's instructions ({kind})"),
-            GuardName::BlockedTopics => format!("refused by {guard}: this agent does not speak about {kind}"),
-            _ => format!("refused by {guard}: {kind}"),
+            GuardName::PiiDetection => format!("refused by {by}: the text holds personal data ({kind}); remove it and try again"),
+            GuardName::PromptInjection => format!("refused by {by}: the text tries to change the agent's instructions ({kind})"),
+            GuardName::BlockedTopics => format!("refused by {by}: this agent does not speak about {kind}"),
+            _ => format!("refused by {by}: {kind}"),
         };
-        Self { guard, message, retry_after: None }
+        Self { guard: *guard, message, retry_after: None, policy: policy.clone() }
     }
 }
 

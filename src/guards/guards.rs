@@ -3,27 +3,33 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use crate::finding::{Action, Block, Finding, GuardName, Side, Verdict};
 use crate::injection::Injection;
-use crate::limits::{Breach, Budget, LimitState, Spent, TurnCheck};
+use crate::limits::{Breach, Budget, Ledger, Limits, Spent, TurnCheck};
 use crate::phrases::Progress;
+use crate::policy::{Demand, Policy};
+use crate::ruled::{Ruled, Rules};
 use crate::runs::RunSplitter;
 use crate::settings::{GuardConfig, Price};
+use crate::share::{Asker, Lease, Wish};
 use crate::stream::GuardStream;
 use crate::topics::Topics;
 use crate::words::Words;
 use crate::{pii, secrets};
 
-/// The guards of one agent. Cheap to clone; clones share the state of limits.
+/// The guards of one agent, with what its policies ask for. Cheap to clone; clones share what was counted.
 #[derive(Debug, Clone, Default)]
 pub struct Guards {
     text: Option<Arc<TextGuards>>,
-    limits: Option<Arc<Mutex<LimitState>>>,
+    limits: Option<Arc<Limits>>,
+    rules: Option<Arc<Rules>>,
+    ledger: Ledger,
     /// The prices of models in the settings of spend-limit.
     prices: Option<Arc<BTreeMap<String, Price>>>,
+    policies: usize,
 }
 
 /// The guards that judge text.
@@ -33,20 +39,29 @@ pub(crate) struct TextGuards {
     pii: Option<(Vec<String>, Action)>,
     secrets: Option<Action>,
     injection: Option<(Injection, Action)>,
-    pub(crate) topics: Vec<(Topics, Action)>,
+    pub(crate) topics: Option<Topics>,
 }
 
 impl Guards {
     /// `guards_json` is `RUNTIME_GUARDS`, an array of names or of `{"name": …}` with settings; `policies_json` is
     /// `RUNTIME_POLICIES`, an array of policies. Both may be empty. All faults are returned at once.
     pub fn read(guards_json: &str, policies_json: &str) -> Result<Self, Vec<String>> {
-        let settings = GuardConfig::read(guards_json, policies_json).map_err(|faults| faults.into_iter().map(named).collect::<Vec<_>>())?;
+        GuardConfig::read(guards_json, policies_json, &[]).and_then(Self::build).map_err(|faults| faults.into_iter().map(named).collect())
+    }
+
+    /// The same with policies that were read already. Their faults begin with `policy`.
+    pub fn compile(guards_json: &str, policies: &[Policy]) -> Result<Self, Vec<String>> {
+        let own = |fault: String| if fault.starts_with("policy ") { fault } else { named(fault) };
+        GuardConfig::read(guards_json, "", policies).and_then(Self::build).map_err(|faults| faults.into_iter().map(own).collect())
+    }
+
+    fn build(settings: GuardConfig) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
-        let mut topics = Vec::new();
-        for wanted in settings.topics {
-            match Topics::new(&wanted.topics) {
-                Ok(built) => topics.push((built, wanted.action)),
-                Err(fault) => faults.push(fault),
+        let mut topics = None;
+        if !settings.topics.is_empty() {
+            match Topics::new(&settings.topics) {
+                Ok(built) => topics = Some(built),
+                Err(more) => faults.extend(more),
             }
         }
         let injection = settings.injection.and_then(|wanted| match Injection::new(wanted.threshold) {
@@ -57,14 +72,17 @@ impl Guards {
             }
         });
         if !faults.is_empty() {
-            return Err(faults.into_iter().map(named).collect());
+            return Err(faults);
         }
         let text = TextGuards { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
-        let limits = LimitState::new(settings.limits);
+        let rules = Rules { denied_tools: settings.denied_tools, allowed_models: settings.allowed_models, lacking: settings.lacking };
         Ok(Self {
             text: (!text.is_empty()).then(|| Arc::new(text)),
-            limits: (!limits.is_empty()).then(|| Arc::new(Mutex::new(limits))),
+            limits: (!settings.limits.is_empty()).then(|| Arc::new(Limits(settings.limits))),
+            rules: (!rules.is_empty()).then(|| Arc::new(rules)),
+            ledger: Ledger::default(),
             prices: (!settings.prices.is_empty()).then(|| Arc::new(settings.prices)),
+            policies: settings.policies,
         })
     }
 
@@ -73,15 +91,51 @@ impl Guards {
         Self::default()
     }
 
+    /// These guards go on with what the former ones have counted: a policy that changes restores no budget.
+    #[must_use]
+    pub fn continuing(self, former: &Self) -> Self {
+        Self { ledger: former.ledger.clone(), ..self }
+    }
+
     /// The same guards without the limits: what is judged is neither counted nor refused for its amount.
     #[must_use]
     pub fn without_limits(&self) -> Self {
-        Self { limits: None, ..self.clone() }
+        Self { limits: None, ledger: Ledger::default(), ..self.clone() }
     }
 
     /// Whether there are no guards.
     pub fn is_empty(&self) -> bool {
-        self.text.is_none() && self.limits.is_none()
+        self.text.is_none() && self.limits.is_none() && self.rules.is_none()
+    }
+
+    /// How many policies are in force.
+    pub fn policies(&self) -> usize {
+        self.policies
+    }
+
+    /// Whether a policy may block an answer and lets nothing of it out before all of it was judged.
+    pub fn hold_answers(&self) -> bool {
+        self.text.as_ref().and_then(|text| text.topics.as_ref()).is_some_and(Topics::hold_answers)
+    }
+
+    /// Whether policies deny tools.
+    pub fn denies_tools(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| !rules.denied_tools.is_empty())
+    }
+
+    /// What policies say about a call of a tool. `origin` is the Tool that it belongs to, such as its MCP server.
+    pub fn tool(&self, name: &str, origin: &str) -> Vec<Ruled> {
+        self.rules.as_ref().map(|rules| rules.tool(name, origin)).unwrap_or_default()
+    }
+
+    /// What policies say about asking a model.
+    pub fn model(&self, provider: &str, model: &str) -> Vec<Ruled> {
+        self.rules.as_ref().map(|rules| rules.model(provider, model)).unwrap_or_default()
+    }
+
+    /// The guards that policies miss, where they only warn.
+    pub fn lacking(&self) -> Vec<Ruled> {
+        self.rules.as_ref().map(|rules| rules.lacking()).unwrap_or_default()
     }
 
     /// Judges a whole text. Results of tools and documents are input, too.
@@ -100,25 +154,24 @@ impl Guards {
         }
         guards.words(side, text, &mut findings);
         findings.sort_by_key(|finding| (finding.span.start, finding.span.end, finding.guard));
-        let blocked =
-            findings.iter().find(|finding| finding.action == Action::Block).map(|finding| Block::found(finding.guard, &finding.kind));
+        let blocked = findings.iter().find(|finding| finding.action == Action::Block).map(Block::of);
         let masked = masked(text, 0..text.len(), &findings);
         Verdict { findings, text: masked, blocked }
     }
 
     /// A guard for one answer that arrives in fragments.
     pub fn stream(&self) -> GuardStream {
-        GuardStream::new(self.text.clone().filter(|text| text.reads_runs() || !text.topics.is_empty()))
+        GuardStream::new(self.text.clone().filter(|text| text.reads_runs() || text.topics.is_some()))
     }
 
     /// Checks the limits before a turn; a turn that is not refused counts as a request.
     pub fn before_turn(&self, budget: &Budget) -> TurnCheck {
-        self.with_limits(|limits| limits.before_turn(budget)).unwrap_or_default()
+        self.limits().before_turn(&self.ledger, budget)
     }
 
     /// Records the usage of a turn, and returns the limits that it exceeded.
     pub fn after(&self, spent: &Spent) -> Vec<Breach> {
-        self.with_limits(|limits| limits.after(spent)).unwrap_or_default()
+        self.limits().after(&self.ledger, spent)
     }
 
     /// The configured price of a model.
@@ -126,31 +179,59 @@ impl Guards {
         self.prices.as_ref()?.get(model).copied()
     }
 
-    /// Whether the cost of a day is limited, so that the cost before the start of this process counts.
-    pub fn counts_spending(&self) -> bool {
-        self.with_limits(|limits| limits.counts_spending()).unwrap_or_default()
+    /// Whether requests or the cost of a day are limited.
+    pub fn has_budgets(&self) -> bool {
+        self.limits().has_budgets()
     }
 
-    /// Adds cost of the day of `at` outside of this process's turns: before its start, or in background work.
+    /// Whether the cost of a day is limited.
+    pub fn counts_spending(&self) -> bool {
+        self.limits().counts_spending()
+    }
+
+    /// Adds cost of the day of `at` from before the start of this process.
     pub fn spent_today(&self, at: SystemTime, usd: f64) {
-        self.with_limits(|limits| limits.spent_today(at, usd));
+        self.ledger.spent_today(at, usd);
+    }
+
+    /// Adds cost of this process outside of turns.
+    pub fn spent_aside(&self, at: SystemTime, usd: f64) {
+        self.ledger.spent_aside(at, usd);
+    }
+
+    /// From now on the day's cost and the requests that policies limit are the agent's, and this replica has leases of them.
+    pub fn share(&self) {
+        self.ledger.share();
+    }
+
+    /// What to ask of the agent's budgets; nothing where no limit needs it.
+    pub fn wish(&self, asker: Asker, now: Instant) -> Option<Wish> {
+        self.limits().wish(&self.ledger, asker, now)
+    }
+
+    pub fn leased(&self, wish: &Wish, lease: &Lease) {
+        self.ledger.leased(wish, lease);
+    }
+
+    /// Whether something was spent that the other replicas do not know of, or may be by turns under way.
+    pub fn has_news(&self) -> bool {
+        self.counts_spending() && self.ledger.is_stirred()
     }
 
     /// The most tokens of an answer to a prompt of this size; `None` without a limit.
     pub fn tokens_left(&self, tokens_in_prompt: u64) -> Option<u64> {
-        self.with_limits(|limits| limits.tokens_left(tokens_in_prompt)).flatten()
+        self.limits().tokens_left(tokens_in_prompt)
     }
 
-    /// A poisoned lock is used: a panic cannot leave the numbers inconsistent.
-    fn with_limits<T>(&self, act: impl FnOnce(&mut LimitState) -> T) -> Option<T> {
-        let limits = self.limits.as_ref()?;
-        Some(act(&mut limits.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn limits(&self) -> &Limits {
+        static NONE: Limits = Limits(Vec::new());
+        self.limits.as_deref().unwrap_or(&NONE)
     }
 }
 
 impl TextGuards {
     fn is_empty(&self) -> bool {
-        self.pii.is_none() && self.secrets.is_none() && self.injection.is_none() && self.topics.is_empty()
+        self.pii.is_none() && self.secrets.is_none() && self.injection.is_none() && self.topics.is_none()
     }
 
     /// Whether a guard matches patterns, which lie within runs.
@@ -184,13 +265,13 @@ impl TextGuards {
     fn words(&self, side: Side, text: &str, findings: &mut Vec<Finding>) {
         let mut injection =
             self.injection.as_ref().filter(|_| side == Side::Input).map(|(injection, action)| (injection.reading(), *action));
-        if self.topics.is_empty() && injection.is_none() {
+        if self.topics.is_none() && injection.is_none() {
             return;
         }
-        let mut topics: Vec<_> = self.topics.iter().map(|(topics, action)| (topics, Progress::default(), *action)).collect();
+        let mut topics = self.topics.as_ref().map(|topics| (topics, Progress::default()));
         let mut each = |word: &[u8], span: Range<usize>| {
-            for (topics, progress, action) in &mut topics {
-                topics.word(progress, word, &span, |topic, span| findings.push(finding(GuardName::BlockedTopics, topic, span, *action)));
+            if let Some((topics, progress)) = &mut topics {
+                topics.word(progress, word, &span, |topic, span, demand| findings.push(demanded(topic, span, demand)));
             }
             if let Some((reading, _)) = &mut injection {
                 reading.word(word, &span);
@@ -221,8 +302,14 @@ fn outside(span: Range<usize>, others: &[Range<usize>]) -> impl Iterator<Item = 
     ends.map(move |other| std::mem::replace(&mut at, other.end)..other.start).filter(|part| part.start < part.end)
 }
 
-pub(crate) fn finding(guard: GuardName, kind: &str, span: Range<usize>, action: Action) -> Finding {
-    Finding { guard, kind: kind.to_owned(), span, action }
+fn finding(guard: GuardName, kind: &str, span: Range<usize>, action: Action) -> Finding {
+    Finding { guard, kind: kind.to_owned(), span, action, policy: None }
+}
+
+/// A topic, for one who asked for it.
+pub(crate) fn demanded(topic: &str, span: Range<usize>, demand: &Demand) -> Finding {
+    let Demand { action, policy, .. } = demand.clone();
+    Finding { guard: GuardName::BlockedTopics, kind: topic.to_owned(), span, action, policy }
 }
 
 /// A part of a text with personal data and secrets replaced by their kinds. Findings that block are replaced too, because a

@@ -10,8 +10,8 @@ use std::ops::Range;
 pub(crate) struct Lexicon {
     entries: Vec<WordEntry>,
     /// A hash table of entries by their first bytes: the index of the last entry of a bucket plus one; 0 if it is empty.
-    buckets: Vec<u16>,
-    names: HashMap<String, u16>,
+    buckets: Vec<usize>,
+    names: HashMap<String, usize>,
     classes: Vec<Class>,
     pub(crate) rules: Vec<Rule>,
     /// The number of cells of a progress.
@@ -25,9 +25,9 @@ struct WordEntry {
     head: u64,
     mask: u64,
     stem: bool,
-    class: u16,
+    class: usize,
     /// The next entry of the same bucket, as in `buckets`.
-    next: u16,
+    next: usize,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Class {
 /// A class as a part of a rule.
 #[derive(Debug)]
 struct Use {
-    rule: u16,
+    rule: usize,
     gap: u32,
     /// The cell of the previous part; `None`: this is the first part.
     after: Option<usize>,
@@ -62,7 +62,7 @@ pub(crate) struct Progress {
     word: u32,
     cells: Vec<Cell>,
     /// Buffers for the classes of one word, and for the cells that it changes.
-    classes: Vec<u16>,
+    classes: Vec<usize>,
     moves: Vec<(usize, Cell)>,
 }
 
@@ -100,12 +100,12 @@ impl Lexicon {
         let weight = parts.next().and_then(|weight| weight.parse().ok()).ok_or("a rule begins with its weight")?;
         let kind = parts.next().ok_or("a rule has a kind")?;
         let gap = parts.next().and_then(|gap| gap.parse().ok()).ok_or("a rule has a gap")?;
-        let classes: Vec<u16> = words.split_whitespace().map(|word| self.part(word)).collect::<Result<_, _>>()?;
+        let classes: Vec<usize> = words.split_whitespace().map(|word| self.part(word)).collect::<Result<_, _>>()?;
         self.rule(kind, weight, gap, &classes);
         Ok(())
     }
 
-    fn part(&mut self, word: &str) -> Result<u16, String> {
+    fn part(&mut self, word: &str) -> Result<usize, String> {
         if word.starts_with('@') {
             return self.names.get(word).copied().ok_or_else(|| format!("there is no class `{word}` yet"));
         }
@@ -117,19 +117,18 @@ impl Lexicon {
         Ok(class)
     }
 
-    pub(crate) fn rule(&mut self, kind: &str, weight: f32, gap: u32, classes: &[u16]) {
+    pub(crate) fn rule(&mut self, kind: &str, weight: f32, gap: u32, classes: &[usize]) {
         let number = self.rules.len();
-        let rule = u16::try_from(number).unwrap_or(u16::MAX);
         let mut after = None;
         for (place, class) in classes.iter().enumerate() {
             // All rules that begin with the same class share one cell.
             let cell = match place {
                 _ if place + 1 == classes.len() => None,
-                0 => Some(self.classes[usize::from(*class)].cell),
+                0 => Some(self.classes[*class].cell),
                 _ => Some(self.cell()),
             };
             if place > 0 || cell.is_none() {
-                self.classes[usize::from(*class)].uses.push(Use { rule, gap, after, cell });
+                self.classes[*class].uses.push(Use { rule: number, gap, after, cell });
             }
             after = cell;
         }
@@ -143,29 +142,29 @@ impl Lexicon {
 
     /// Adds a literal phrase, word after word.
     pub(crate) fn phrase(&mut self, kind: &str, words: &[String]) {
-        let classes: Vec<u16> = words.iter().filter_map(|word| self.part(word).ok()).collect();
+        let classes: Vec<usize> = words.iter().filter_map(|word| self.part(word).ok()).collect();
         self.rule(kind, 1.0, 0, &classes);
     }
 
-    fn class(&mut self, name: &str) -> u16 {
+    fn class(&mut self, name: &str) -> usize {
         if let Some(class) = self.names.get(name) {
             return *class;
         }
-        let class = u16::try_from(self.classes.len()).unwrap_or(u16::MAX);
+        let class = self.classes.len();
         let cell = self.cell();
         self.classes.push(Class { cell, uses: Vec::new() });
         self.names.insert(name.to_owned(), class);
         class
     }
 
-    fn add(&mut self, word: &str, class: u16) {
+    fn add(&mut self, word: &str, class: usize) {
         let stem = word.strip_suffix('*').filter(|stem| stem.len() >= 3);
         let text = stem.unwrap_or(word);
         let mask = if stem.is_some() && text.len() < 8 { (1 << (8 * text.len())) - 1 } else { u64::MAX };
         let head = head(text.as_bytes());
         let next = self.buckets[bucket(head)];
         self.entries.push(WordEntry { text: text.into(), head, mask, stem: stem.is_some(), class, next });
-        self.buckets[bucket(head)] = u16::try_from(self.entries.len()).unwrap_or(next);
+        self.buckets[bucket(head)] = self.entries.len();
     }
 
     /// Calls `each` for the rules that a word completes, with their spans.
@@ -174,7 +173,7 @@ impl Lexicon {
         let head = head(word);
         let mut next = self.buckets[bucket(head)];
         while next > 0 {
-            let entry = &self.entries[usize::from(next) - 1];
+            let entry = &self.entries[next - 1];
             next = entry.next;
             let alike = head & entry.mask == entry.head
                 && (word == entry.text.as_bytes() || (entry.stem && word.starts_with(entry.text.as_bytes())));
@@ -188,7 +187,7 @@ impl Lexicon {
         progress.cells.resize(self.cells, Cell::default());
         let here = Cell { word: progress.word, start: span.start };
         for class in progress.classes.drain(..) {
-            let class = &self.classes[usize::from(class)];
+            let class = &self.classes[class];
             progress.moves.push((class.cell, here));
             for part in &class.uses {
                 let before = part.after.map_or(here, |cell| progress.cells[cell]);
@@ -197,7 +196,7 @@ impl Lexicon {
                 }
                 match part.cell {
                     Some(cell) => progress.moves.push((cell, Cell { start: before.start, ..here })),
-                    None => each(&self.rules[usize::from(part.rule)], before.start..span.end),
+                    None => each(&self.rules[part.rule], before.start..span.end),
                 }
             }
         }

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::finding::{Action, GuardName};
 use crate::limits::Limit;
-use crate::policy::{Policy, PolicyRequest};
+use crate::policy::{Demand, Policy, PolicyRequest};
+use crate::rule::PolicyRule;
 
 /// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -20,6 +21,12 @@ pub(crate) struct GuardConfig {
     pub(crate) limits: Vec<Limit>,
     /// The prices of models, by id.
     pub(crate) prices: BTreeMap<String, Price>,
+    pub(crate) denied_tools: Vec<(Vec<String>, Demand)>,
+    pub(crate) allowed_models: Vec<(Vec<String>, Demand)>,
+    /// Guards that a policy wants and the agent lacks, where the policy only warns.
+    pub(crate) lacking: Vec<(GuardName, PolicyRule)>,
+    /// How many policies are in force.
+    pub(crate) policies: usize,
 }
 
 /// The price of a model, in US dollars per million tokens.
@@ -58,7 +65,7 @@ pub(crate) struct Injection {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Topics {
     pub(crate) topics: Vec<Topic>,
-    pub(crate) action: Action,
+    pub(crate) demand: Demand,
 }
 
 /// A topic. Without words it is a known topic, or its name is the phrase to find.
@@ -82,7 +89,8 @@ const DEFAULT_USD_PER_DAY: f64 = 10.0;
 const DEFAULT_LATENCY_MILLISECONDS: f64 = 2000.0;
 
 impl GuardConfig {
-    pub(crate) fn read(guards: &str, policies: &str) -> Result<Self, Vec<String>> {
+    /// `policies` are in force beside those of the text `policies_json`.
+    pub(crate) fn read(guards: &str, policies_json: &str, policies: &[Policy]) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
         let mut settings = Self::default();
         let mut named = Vec::new();
@@ -96,11 +104,19 @@ impl GuardConfig {
                 Err(fault) => faults.push(fault),
             }
         }
-        for (at, value) in list("RUNTIME_POLICIES", policies, &mut faults).into_iter().enumerate() {
-            match serde_json::from_value::<Policy>(value) {
-                Ok(policy) => settings.add_policy(&policy, &mut faults),
-                Err(error) => faults.push(format!("RUNTIME_POLICIES, entry {}: {error}", at + 1)),
+        let mut required = Vec::new();
+        for (at, value) in list("RUNTIME_POLICIES", policies_json, &mut faults).into_iter().enumerate() {
+            match Policy::read(value) {
+                Ok(policy) => settings.add_policy(&policy, &mut required, &mut faults),
+                Err(fault) => faults.push(format!("RUNTIME_POLICIES, entry {}: {fault}", at + 1)),
             }
+        }
+        for policy in policies {
+            settings.add_policy(policy, &mut required, &mut faults);
+        }
+        // Last, as the agent's own guards count first.
+        for (guard, demand) in required {
+            settings.require(guard, demand, &mut named, &mut faults);
         }
         if faults.is_empty() { Ok(settings) } else { Err(faults) }
     }
@@ -123,7 +139,7 @@ impl GuardConfig {
             }
             GuardName::BlockedTopics => {
                 let topics = entry.topics(faults);
-                self.topics.push(Topics { topics, action: entry.action(Action::Block, faults) });
+                self.topics.push(Topics { topics, demand: Demand::own(entry.action(Action::Block, faults)) });
             }
             GuardName::MaxTokens => {
                 let most = entry.number("limit", DEFAULT_MAX_TOKENS, faults);
@@ -142,18 +158,61 @@ impl GuardConfig {
                 let most = entry.number("milliseconds", DEFAULT_LATENCY_MILLISECONDS, faults);
                 self.limits.push(limit(most, entry.action(Action::Warn, faults)));
             }
+            // They are not read from `RUNTIME_GUARDS`.
+            GuardName::DeniedTools | GuardName::AllowedModels | GuardName::RequiredGuards => {}
         }
         entry.finish(faults);
     }
 
-    fn add_policy(&mut self, policy: &Policy, faults: &mut Vec<String>) {
+    fn add_policy(&mut self, policy: &Policy, required: &mut Vec<(GuardName, Demand)>, faults: &mut Vec<String>) {
+        self.policies += usize::from(policy.is_enabled());
         for asked in policy.requests(faults) {
             match asked {
                 PolicyRequest::Limit(limit) => self.limits.push(limit),
-                PolicyRequest::Topics(names, action) => {
+                PolicyRequest::Topics(names, demand) => {
                     let topics = names.iter().map(|name| Topic::named(name)).collect();
-                    self.topics.push(Topics { topics, action });
+                    self.topics.push(Topics { topics, demand });
                 }
+                PolicyRequest::DeniedTools(names, demand) => self.denied_tools.push((names, demand)),
+                PolicyRequest::AllowedModels(names, demand) => self.allowed_models.push((names, demand)),
+                PolicyRequest::RequiredGuards(guards, demand) => {
+                    required.extend(guards.into_iter().map(|guard| (guard, demand.clone())));
+                }
+            }
+        }
+    }
+
+    /// A guard that a critical policy wants and the agent lacks, or has only to be told, is switched on with its defaults.
+    fn require(&mut self, guard: GuardName, demand: Demand, named: &mut Vec<GuardName>, faults: &mut Vec<String>) {
+        let has = named.contains(&guard);
+        match (demand.action, demand.policy) {
+            (Action::Block, _) if !has => {
+                named.push(guard);
+                self.add(GuardEntry { name: guard, settings: Map::new(), known: Vec::new() }, faults);
+            }
+            (Action::Block, _) => self.strengthen(guard),
+            (_, Some(policy)) if !has => self.lacking.push((guard, policy)),
+            _ => {}
+        }
+    }
+
+    fn strengthen(&mut self, guard: GuardName) {
+        let stronger = |action: &mut Action, than: Action| {
+            if *action == Action::Warn {
+                *action = than;
+            }
+        };
+        match guard {
+            GuardName::PiiDetection => self.pii.iter_mut().for_each(|pii| stronger(&mut pii.action, Action::Mask)),
+            GuardName::SecretsScanner => self.secrets.iter_mut().for_each(|action| stronger(action, Action::Block)),
+            GuardName::PromptInjection => self.injection.iter_mut().for_each(|injection| stronger(&mut injection.action, Action::Block)),
+            GuardName::BlockedTopics => {
+                let own = self.topics.iter_mut().filter(|topics| topics.demand.policy.is_none());
+                own.for_each(|topics| stronger(&mut topics.demand.action, Action::Block));
+            }
+            _ => {
+                let own = self.limits.iter_mut().filter(|limit| limit.guard == guard && limit.policy.is_none());
+                own.for_each(|limit| stronger(&mut limit.action, Action::Block));
             }
         }
     }
@@ -306,12 +365,12 @@ mod tests {
             (
                 "",
                 r#"[{"id": "gp_a", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "gt", "value": "1"}]}]"#,
-                "does not know the operator `gt`",
+                "rule max_tokens does not know the operator `gt`; it takes lt or lte",
             ),
             (
                 "",
                 r#"[{"id": "gp_a", "severity": "warning", "enabled": false, "rules": [{"type": "max_tokens", "operator": "lt", "value": "many"}]}]"#,
-                "`many` is not a number",
+                "`many` is not a number above zero; its value is a number of tokens, such as `4096`",
             ),
             (
                 "",
@@ -319,21 +378,21 @@ mod tests {
                 "names no topic",
             ),
         ] {
-            let faults = GuardConfig::read(guards, policies).unwrap_err();
+            let faults = GuardConfig::read(guards, policies, &[]).unwrap_err();
             assert!(faults.len() == 1 && faults[0].contains(fault), "{guards} {policies}: {faults:?}");
         }
     }
 
     #[test]
     fn all_faults_are_returned_at_once() {
-        let faults = GuardConfig::read(r#"["a", "b", {"name": "rate-limit", "per": 1}]"#, "{}").unwrap_err();
+        let faults = GuardConfig::read(r#"["a", "b", {"name": "rate-limit", "per": 1}]"#, "{}", &[]).unwrap_err();
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 
     #[test]
     fn empty_variables_configure_no_guard() {
-        assert_eq!(GuardConfig::read("", "").unwrap(), GuardConfig::default());
-        assert_eq!(GuardConfig::read("[]", " [] ").unwrap(), GuardConfig::default());
+        assert_eq!(GuardConfig::read("", "", &[]).unwrap(), GuardConfig::default());
+        assert_eq!(GuardConfig::read("[]", " [] ", &[]).unwrap(), GuardConfig::default());
     }
 
     #[test]
@@ -351,7 +410,7 @@ mod tests {
             rule("max_cost_per_day", "lt", "10.00"),
             rule("max_tokens", "lt", "1"),
         );
-        let settings = GuardConfig::read("", &policies).unwrap();
+        let settings = GuardConfig::read("", &policies, &[]).unwrap();
         let limits: Vec<_> = settings.limits.iter().map(|limit| (limit.guard, limit.most, limit.reached, limit.action)).collect();
         assert_eq!(
             limits,
@@ -361,6 +420,6 @@ mod tests {
                 (GuardName::SpendLimit, 10.0, true, Action::Warn)
             ]
         );
-        assert_eq!((settings.topics.len(), settings.topics[0].topics.len(), settings.topics[0].action), (1, 3, Action::Block));
+        assert_eq!((settings.topics.len(), settings.topics[0].topics.len(), settings.topics[0].demand.action), (1, 3, Action::Block));
     }
 }

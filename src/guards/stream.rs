@@ -2,11 +2,13 @@
 //! number, or a name without its value, and never more than `runs::MAX_RUN_BYTES` (4 KiB). Text is read once, memory does not
 //! grow with the answer, and the released text equals that of `check` on the whole answer, up to the point where it blocks.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::finding::{Action, Block, Finding, GuardName};
-use crate::guards::{TextGuards, finding, masked};
+use crate::finding::{Action, Block, Finding};
+use crate::guards::{TextGuards, demanded, masked};
 use crate::pii::CONTEXT_BYTES;
+use crate::policy::Demand;
 use crate::runs::RunSplitter;
 use crate::topics;
 
@@ -28,14 +30,13 @@ pub struct GuardStream {
     held: usize,
     /// The position of the buffer in the whole answer.
     offset: usize,
-    topics: Vec<topics::TopicReader>,
+    topics: topics::TopicReader,
     over: bool,
 }
 
 impl GuardStream {
     pub(crate) fn new(guards: Option<Arc<TextGuards>>) -> Self {
-        let count = guards.as_ref().map_or(0, |guards| guards.topics.len());
-        let topics = std::iter::repeat_with(topics::TopicReader::default).take(count).collect();
+        let topics = topics::TopicReader::default();
         Self { guards, splitter: RunSplitter::default(), buffer: String::new(), held: 0, offset: 0, topics, over: false }
     }
 
@@ -92,14 +93,14 @@ impl GuardStream {
         };
         let mut found: Vec<Finding> = found.into_iter().map(place).collect();
         let mut cut = false;
-        for ((topics, action), reading) in guards.topics.iter().zip(&mut self.topics) {
-            let mut each = |topic: &str, span| {
-                cut |= *action == Action::Block;
-                found.push(finding(GuardName::BlockedTopics, topic, span, *action));
+        if let Some(topics) = &guards.topics {
+            let mut each = |topic: &str, span, demand: &Demand| {
+                cut |= demand.action == Action::Block;
+                found.push(demanded(topic, span, demand));
             };
-            topics.read(reading, &self.buffer[run.clone()], self.offset + run.start, &mut each);
+            topics.read(&mut self.topics, &self.buffer[run.clone()], self.offset + run.start, &mut each);
             if last {
-                topics.end(reading, &mut each);
+                topics.end(&mut self.topics, &mut each);
             }
         }
         if cut {
@@ -117,17 +118,23 @@ impl GuardStream {
         self.tell(found, out);
     }
 
+    /// What is found at the same place as that which blocks is told, too: it may be others' to know.
     fn tell(&mut self, found: Vec<Finding>, out: &mut Vec<StreamItem>) {
+        let mut blocked: Option<(Range<usize>, Block)> = None;
         for finding in found {
-            let block = (finding.action == Action::Block).then(|| Block::found(finding.guard, &finding.kind));
-            out.push(StreamItem::Finding(finding));
-            if let Some(block) = block {
-                out.push(StreamItem::Blocked(block));
-                self.over = true;
-                self.buffer = String::new();
-                self.held = 0;
-                return;
+            if blocked.as_ref().is_some_and(|(span, _)| *span != finding.span) {
+                break;
             }
+            if finding.action == Action::Block && blocked.is_none() {
+                blocked = Some((finding.span.clone(), Block::of(&finding)));
+            }
+            out.push(StreamItem::Finding(finding));
+        }
+        if let Some((_, block)) = blocked {
+            out.push(StreamItem::Blocked(block));
+            self.over = true;
+            self.buffer = String::new();
+            self.held = 0;
         }
     }
 

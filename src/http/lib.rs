@@ -21,6 +21,7 @@ mod query;
 mod reply;
 mod request;
 pub mod request_metrics;
+pub mod routes;
 mod serve;
 mod slots;
 pub mod termination;

@@ -12,6 +12,7 @@ mod counts;
 mod section;
 
 pub use chunker::Chunker;
+pub use section::embedded;
 
 /// Counts tokens as the embedding model does. It is asked about single words with the blanks around them, each once as long as it
 /// is remembered, so the tokens of a text must be about the sum of those of its words.

@@ -60,7 +60,10 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>,
             Arguments::public_url(arguments.mlflow_uri.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_MLFLOW_URI")?,
             arguments.database().context("SLIPWAY_DATABASE_URL")?.as_ref().map(DatabaseUrl::complete),
         )
-        .with_mlflow_login(arguments.mlflow_login()?),
+        .with_mlflow_login(arguments.mlflow_login()?)
+        .with_prometheus_url(
+            Arguments::public_url(arguments.prometheus_url.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_PROMETHEUS_URL")?,
+        ),
     };
     Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?, tasks))
 }

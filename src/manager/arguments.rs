@@ -14,7 +14,7 @@ use slipway_egress::Allowed;
 use slipway_http::Network;
 use slipway_mlflow::Login;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
-use slipway_operator::settings::{AgentDefaults, TeamNetwork, WorkerSettings};
+use slipway_operator::settings::{AgentDefaults, RetentionDays, TeamNetwork, WorkerSettings};
 use slipway_operator::tenancy::Wanted;
 use slipway_rest::RateLimits;
 
@@ -187,6 +187,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_FEEDBACK_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub feedback_days: u32,
 
+    /// For how many days usage, violations of policies, readiness and alerts are kept, as JSON: {"usageMinutes": 32, "usageHours": 400,
+    /// "violations": 32, "alerts": 90}.
+    #[arg(long, env = "SLIPWAY_RETENTION_DAYS", default_value = "{}", value_parser = json::<RetentionDays>)]
+    pub retention_days: RetentionDays,
+
     /// The embedding model of agents that run the platform's own image.
     #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]
     pub embedding_model: Option<String>,
@@ -255,6 +260,10 @@ pub(crate) struct Arguments {
     /// A token in place of user and password.
     #[arg(long, env = "MLFLOW_TRACKING_TOKEN", hide_env_values = true)]
     pub mlflow_token: Option<String>,
+
+    /// The Prometheus server that scrapes agents, from which REST reads what they did, where there is no database.
+    #[arg(long, env = "SLIPWAY_PROMETHEUS_URL")]
+    pub prometheus_url: Option<String>,
 
     /// The cluster's DNS domain.
     #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
@@ -406,6 +415,8 @@ mod tests {
             ("--leader-election=perhaps", "leader-election"),
             ("--feedback-days=0", "1..=3650"),
             ("--feedback-days=3651", "1..=3650"),
+            ("--retention-days={\"usageMinutes\": 1}", "usageMinutes: must be from 2 to 3650"),
+            ("--retention-days={\"usage\": 5}", "usage"),
         ] {
             let error = parse(flag).unwrap_err();
             assert!(error.contains(says), "{flag}: {error}");

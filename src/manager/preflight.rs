@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use futures::future::try_join_all;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use slipway_api::{Agent, AgentRelease, Dataset, EvaluationRun, GROUP, Ingestion, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, AgentRelease, Dataset, EvaluationRun, GROUP, GuardrailPolicy, Ingestion, KnowledgeBase, Skill, Team, Tool};
 
 use crate::arguments::Role;
 
@@ -18,9 +18,9 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[Role]
         (ApiResource::erase::<EvaluationRun>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
-    // The other roles read releases for pinned agents alone; that one reads no cases and no documents.
+    // The other roles read releases for pinned agents alone; that one reads no cases, no documents and no policies.
     let release = [ApiResource::erase::<AgentRelease>(&())].into_iter().filter(|_| roles.contains(&Role::State));
-    let others = [ApiResource::erase::<Dataset>(&()), ApiResource::erase::<Ingestion>(&())];
+    let others = [ApiResource::erase::<Dataset>(&()), ApiResource::erase::<Ingestion>(&()), ApiResource::erase::<GuardrailPolicy>(&())];
     let others = others.into_iter().filter(|_| roles.iter().any(|role| *role != Role::State));
     let checks = kinds.into_iter().chain(release.chain(others).map(|kind| (kind, true))).map(|(kind, namespaced)| async move {
         let api: Api<DynamicObject> = match namespaces.first() {

@@ -177,6 +177,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         team_quota: arguments.team_quota.clone(),
         database,
         feedback_days: arguments.feedback_days,
+        retention: arguments.retention_days,
         // Agents do not start with an invalid URL, and everybody in the team can read it.
         ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,
         platform: Platform {

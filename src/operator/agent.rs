@@ -21,7 +21,7 @@ use std::time::Duration;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::{Agent, Team, Tool, Track, labels};
+use slipway_api::{Agent, GuardrailPolicy, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
@@ -63,6 +63,10 @@ pub(crate) struct Controller {
     rollout: Rollout,
     /// Of each Team what its agents depend on, as last seen.
     teams: Mutex<HashMap<Key, TeamVersion>>,
+    /// Of each policy that there is, what keeps agents from being held to it, as last seen.
+    policies: Mutex<HashMap<Key, Option<String>>>,
+    /// Those whose new pods wait for policies in the team's file.
+    waiting: Mutex<HashSet<Key>>,
     strays: Strays,
 }
 
@@ -73,7 +77,15 @@ type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool)
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default() }
+        Self {
+            context,
+            requests: Requests::default(),
+            rollout,
+            teams: Mutex::default(),
+            policies: Mutex::default(),
+            waiting: Mutex::default(),
+            strays: Strays::default(),
+        }
     }
 
     /// Whether more of the Team has changed than its status.
@@ -87,6 +99,34 @@ impl Controller {
         let is_leaving = found.meta().deletion_timestamp.is_some();
         let now = (found.uid(), found.meta().generation, found.annotations().clone(), is_leaving);
         teams.insert(team.clone(), now.clone()).is_none_or(|before| before != now)
+    }
+
+    /// Whether a policy came, went, or can be used or not otherwise than before. What else changes of it is no matter of agents'
+    /// objects: pods read it from the team's file.
+    fn has_turned(&self, policy: &Key) -> bool {
+        let found = self.context.caches.guardrail_policies.get(policy).filter(|found| found.is_there());
+        let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Some(found) => {
+                let now = found.invalid();
+                policies.insert(policy.clone(), now.clone()).is_none_or(|before| before != now)
+            }
+            None => policies.remove(policy).is_some(),
+        }
+    }
+
+    fn waits_for_policies(&self, agent: &Key, waits: bool) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            waiting.insert(agent.clone());
+        } else if !waiting.is_empty() {
+            waiting.remove(agent);
+        }
+    }
+
+    fn request_waiting(&self, namespace: &str) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.requests.add_all(waiting.iter().filter(|agent| agent.namespace == namespace).cloned());
     }
 
     fn request_namespace(&self, namespace: &str) {
@@ -123,16 +163,22 @@ impl Registered for Controller {
             }
             return;
         }
+        if let Some(policy) = change.of::<GuardrailPolicy>()
+            && !self.has_turned(policy)
+        {
+            return;
+        }
         match change {
             Change::Object(kind, key) => self.requests.add_all(self.context.caches.references.to(*kind, key)),
-            Change::Child("Agent", key) | Change::Pods(key) => self.requests.add(key.clone()),
+            Change::Child("Agent", key) | Change::Pods(key) | Change::Alerting(key) => self.requests.add(key.clone()),
             Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
             Change::Platform => {
                 self.begin_rollout();
                 self.request_all();
             }
+            Change::TeamPolicies(team) => self.request_waiting(&format!("team-{}", team.name)),
             Change::Database { ready: true } => self.request_all(),
-            Change::Child(..) | Change::Database { .. } | Change::Knowledge | Change::RowsInTheWay(_) => {}
+            Change::Child(..) | Change::Database { .. } | Change::Knowledge | Change::RowsInTheWay(_) | Change::Violations(_) => {}
         }
     }
 
@@ -176,6 +222,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.released_tools.remove(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
+        controller.waits_for_policies(key, false);
         apply::leave_turn(controller, key);
         return Ok(None);
     };
@@ -236,6 +283,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
     let mut progress =
         Progress { resolved: Resolved::Unknown("what it is to run"), applied: Applied::default(), candidate: None, error: None };
     let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
+    controller.waits_for_policies(&Key::of(agent), false);
     if !tracks.kept.is_empty() {
         apply::keep(agent, context).await?;
         wanted.extend(tracks.kept.iter().flat_map(|track| build::names(&agent.name_any(), *track)));
@@ -247,14 +295,20 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
             Resolved::Plan(plan) => {
                 let mut desired = build::build(plan).into_values()?;
                 wanted.extend(desired.iter().map(|(kind, value)| (*kind, children::name(value).to_owned())));
-                // The platform replaces the pods of few agents at a time, so that they go on serving; other tracks need not.
-                if *track == Track::Stable {
+                let without_policies = admission::waits_for_policies(context, effective, &desired);
+                if without_policies.is_some() {
+                    controller.waits_for_policies(&Key::of(agent), true);
+                    // Nobody's turn is taken for it, as this may last.
+                    desired.retain(|(kind, _)| !matches!(kind, ChildKind::ConfigMap | ChildKind::Deployment));
+                } else if *track == Track::Stable {
+                    // The platform replaces the pods of few agents at a time, so that they go on serving; other tracks need not.
                     desired = apply::in_turn(desired, agent, controller);
                 }
                 let waits = admission::waits(context, effective, *track, plan.storage).await;
                 if waits.is_some() {
                     desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
                 }
+                let waits = without_policies.or(waits);
                 let mut applied = apply::apply(desired, plan, context).await?;
                 applied.left = applied.left.or(waits);
                 applied

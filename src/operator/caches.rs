@@ -3,15 +3,19 @@
 
 pub(crate) mod child;
 pub(crate) mod dataset;
+pub(crate) mod guardrail_policy;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod secret;
 pub(crate) mod skill;
+pub(crate) mod told;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::{ApiResource, TypeMeta};
+use slipway_api::condition::Finding;
+use slipway_api::guardrail_policy::{PolicyViolations, Violator};
 use slipway_api::{EvaluationRun, Ingestion, KnowledgeBase, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::references::References;
@@ -21,10 +25,14 @@ use slipway_release::Artifact;
 
 use child::Child;
 use dataset::CachedDataset;
+use guardrail_policy::CachedPolicy;
 use platform::PlatformConfig;
 use pods::Pods;
 use secret::SecretState;
 use skill::CachedSkill;
+use told::Told;
+
+use crate::policy_file::{Policies, TeamPolicies};
 
 #[derive(Default)]
 pub(crate) struct Caches {
@@ -35,6 +43,7 @@ pub(crate) struct Caches {
     pub skills: Cache<CachedSkill>,
     pub datasets: Cache<CachedDataset>,
     pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
+    pub guardrail_policies: Cache<CachedPolicy>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,
     pub pods: Pods,
@@ -46,6 +55,11 @@ pub(crate) struct Caches {
     /// Of agents with a gate, the Tools of these releases.
     pub released_tools: Cache<ReleasedTools>,
     pub references: References,
+    /// What came of the policies of a team, told by the team controller. The key is the Team's.
+    pub team_policies: Cache<TeamPolicies>,
+    /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs.
+    pub violations: Told<Violations>,
+    pub alerting: Told<Finding>,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
@@ -70,6 +84,14 @@ pub(crate) struct HeldRelease {
     /// The EvaluationRun that decides on it, by name.
     pub run: String,
     pub release: Arc<Release>,
+}
+
+/// How often a policy was broken, and by whom.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Violations {
+    pub total: PolicyViolations,
+    /// The most frequent first.
+    pub violators: Vec<Violator>,
 }
 
 /// The Tools that an agent's releases name, as they were then.
@@ -107,6 +129,12 @@ impl Caches {
     pub(crate) fn team_of(&self, namespace: &str) -> Option<String> {
         let labelled = self.children(ChildKind::Namespace).get(&Key::new("", namespace))?.labelled_team.clone()?;
         (namespace == format!("team-{labelled}") && self.teams.get(&Key::new("", &labelled)).is_some()).then_some(labelled)
+    }
+
+    /// The policies of a namespace, without those that are on their way out.
+    pub(crate) fn policies_of(&self, namespace: &str) -> Policies {
+        let all = self.guardrail_policies.in_namespace(namespace).into_iter();
+        all.filter(|(_, policy)| policy.is_there()).map(|(key, policy)| (key.name, policy)).collect()
     }
 
     /// Whether every watch has told its first list.

@@ -124,7 +124,12 @@ impl Context {
         let words = |kind: &str| if kind == READY { &*message } else { "see the condition Ready" };
         let findings = conditions.iter().map(|(kind, holds)| Finding::new(kind, *holds, "Malformed", words(kind))).collect();
         let conditions = condition::conditions(findings, &[], generation, Timestamp::now());
-        let status = json!({"phase": phase, "observedGeneration": generation, "conditions": conditions});
+        let mut status = json!({"observedGeneration": generation, "conditions": conditions});
+        // Not every kind has phases.
+        let phase = serde_json::to_value(phase)?;
+        if !phase.is_null() {
+            status["phase"] = phase;
+        }
         let written = write::status::<K>(&self.client, key, &status, MALFORMED).await;
         written.map(drop).inspect_err(|error| self.reported.failed(&K::kind(&()), key, error))
     }

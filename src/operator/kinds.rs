@@ -4,18 +4,20 @@
 use std::sync::Arc;
 
 use kube::Api;
-use slipway_api::{Agent, Dataset, EvaluationRun, Ingestion, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, Dataset, EvaluationRun, GuardrailPolicy, Ingestion, KnowledgeBase, Skill, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, trimmed};
 use slipway_cluster::watch::{namespaced, scopes};
 
 use crate::caches::ChildKind;
 use crate::caches::dataset::CachedDataset;
+use crate::caches::guardrail_policy::CachedPolicy;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
 use crate::control_port::Sign;
 use crate::feedback::FeedbackDelivery;
+use crate::governance::Governance;
 use crate::upkeep::Upkeep;
-use crate::{agent, dataset, evaluation_run, ingestion, knowledge_base, skill, team, tool, watches};
+use crate::{agent, dataset, evaluation_run, guardrail_policy, ingestion, knowledge_base, skill, team, tool, watches};
 
 /// Makes the controllers known, in the order in which they hear of changes, and starts every watch.
 pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
@@ -29,8 +31,10 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         Arc::new(evaluation_run::Controller::new(context.clone(), sign.clone())),
         Arc::new(evaluation_run::Delivery::new(context.clone(), sign)),
         Arc::new(FeedbackDelivery::new(context.clone())),
+        Arc::new(guardrail_policy::Controller::new(context.clone())),
         Arc::new(knowledge_base::Controller::new(context.clone())),
         Arc::new(ingestion::Controller::new(context.clone())),
+        Arc::new(Governance::new(context.clone())),
         Arc::new(Upkeep::new(context.clone())),
     ]);
     let scopes = scopes(&context.settings.watch_namespaces);
@@ -43,6 +47,13 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         watches::objects::<EvaluationRun, _>(context, namespaced(client, scope), scope, |caches| &caches.evaluation_runs, trimmed);
         watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
         watches::objects::<Dataset, _>(context, namespaced(client, scope), scope, |caches| &caches.datasets, CachedDataset::from);
+        watches::objects::<GuardrailPolicy, _>(
+            context,
+            namespaced(client, scope),
+            scope,
+            |caches| &caches.guardrail_policies,
+            CachedPolicy::from,
+        );
     }
     // Whole: whoever makes Teams may do more than fill a cache.
     watches::objects::<Team, _>(context, Api::all(context.client.clone()), None, |caches| &caches.teams, |team| team);

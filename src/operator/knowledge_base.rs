@@ -202,7 +202,7 @@ async fn content(controller: &Controller, key: &Key, base: &KnowledgeBase, is_un
     };
     let (Some(home), Some(uid)) = (home_of(context, &slug), base.uid()) else { return (None, None) };
     let away = |why: String| Some(Obstacle::Waits(Fault { reason: "DatabaseUnavailable", message: format!("{why}; it is tried again") }));
-    if let Err(why) = tenancy.ensure_base(&home, &uid, &key.name).await {
+    if let Err(why) = tenancy.ensure_base(&home, &uid, &key.name, context.settings.worker.quota).await {
         return (away(why), None);
     }
     let ttl = if is_under_way { COUNTS_TTL_UNDER_WAY } else { COUNTS_TTL };

@@ -15,6 +15,12 @@ pub struct ByOutcome {
     pub outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BySeverity {
+    /// `warning` or `critical`.
+    pub severity: &'static str,
+}
+
 /// The operator's counters, and those that it shares with others of its process.
 #[derive(Clone)]
 pub struct Metrics {
@@ -29,6 +35,8 @@ pub struct Metrics {
     pub evaluation_deliveries: Family<ByOutcome, Counter>,
     pub feedback_deliveries: Family<ByOutcome, Counter>,
     pub ingestions: Family<ByOutcome, Counter>,
+    pub alerts: Family<BySeverity, Gauge>,
+    pub governance_passes: Histogram,
 }
 
 impl Metrics {
@@ -45,6 +53,8 @@ impl Metrics {
             evaluation_deliveries: Family::default(),
             feedback_deliveries: Family::default(),
             ingestions: Family::default(),
+            alerts: Family::default(),
+            governance_passes: Histogram::new([0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0]),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -76,6 +86,12 @@ impl Metrics {
             metrics.feedback_deliveries.clone(),
         );
         shared.register("ingestions", "Ingestions that started or ended, by outcome", metrics.ingestions.clone());
+        shared.register("alerts", "Alerts about agents that are open, by severity", metrics.alerts.clone());
+        shared.register(
+            "governance_pass_seconds",
+            "The time that it took to look at all agents once: readiness, alerts, violations",
+            metrics.governance_passes.clone(),
+        );
         metrics
     }
 }
@@ -91,5 +107,29 @@ impl Deref for Metrics {
 
     fn deref(&self) -> &slipway_cluster::Metrics {
         &self.shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_cluster::metrics::{ByCategory, ByController};
+
+    use super::*;
+
+    #[test]
+    fn what_rules_and_dashboards_ask_for_is_on_the_page() {
+        let metrics = Metrics::default();
+        let (by, outcome) = (ByController { controller: "agent" }, ByOutcome { outcome: "failed" });
+        for family in [&metrics.evaluation_runs, &metrics.evaluation_deliveries, &metrics.feedback_deliveries, &metrics.ingestions] {
+            family.get_or_create(&outcome).inc();
+        }
+        metrics.reconciles.get_or_create(&by).inc();
+        metrics.repairs.get_or_create(&by).inc();
+        metrics.durations.get_or_create(&by).observe(0.1);
+        metrics.queue_depth.get_or_create(&by).set(1);
+        metrics.errors.get_or_create(&ByCategory { controller: "agent", category: "api" }).inc();
+        metrics.alerts.get_or_create(&BySeverity { severity: "critical" }).set(1);
+        metrics.request("GET", "/api/v1/pods", None);
+        slipway_peers::has_metrics("slipway_", &metrics.text());
     }
 }

@@ -33,6 +33,12 @@ pub(crate) enum Change {
     Database { ready: bool },
     /// The same of the database of knowledge bases.
     Knowledge,
+    /// Something else came of the policies of this Team.
+    TeamPolicies(Key),
+    /// Something else was found of how often this policy was broken.
+    Violations(Key),
+    /// Other alerts are open of this agent.
+    Alerting(Key),
     /// A Team waits until rows of an earlier one have gone.
     RowsInTheWay(Key),
 }

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 use slipway_api::team::AllowedPodSettings;
+use slipway_database::Retention;
 use slipway_http::callback::CallbackKey;
 use slipway_mlflow::Login;
 
@@ -34,6 +35,8 @@ pub struct Settings {
     pub database: Option<DatabaseUrl>,
     /// For how many days feedback is kept.
     pub feedback_days: u32,
+    /// For how many days usage, violations, readiness and alerts are kept.
+    pub retention: RetentionDays,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
     /// The platform's own login at the MLflow server that it was installed with. Agents are not told it.
@@ -89,8 +92,18 @@ pub struct WorkerSettings {
     /// Of the worker. Requests and limits of cpu and memory are always set, for the sake of quotas.
     pub resources: Resources,
     pub ingestion: IngestionSettings,
+    /// What all knowledge bases of a team may have.
+    pub quota: QuotaSettings,
     /// Where workers and ingestions may connect to, beyond name servers and the platform's namespace.
     pub egress: Vec<NetworkPolicyEgressRule>,
+}
+
+/// Of all knowledge bases of a team.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct QuotaSettings {
+    pub documents: u64,
+    pub chunks: u64,
 }
 
 /// The Jobs that carry ingestions out.
@@ -116,8 +129,15 @@ impl Default for WorkerSettings {
             image: concat!("slipway.dev/slipway-worker:", env!("CARGO_PKG_VERSION")).to_owned(),
             resources: resources(["50m", "128Mi"], ["1", "512Mi"]),
             ingestion: IngestionSettings::default(),
+            quota: QuotaSettings::default(),
             egress: Vec::new(),
         }
+    }
+}
+
+impl Default for QuotaSettings {
+    fn default() -> Self {
+        Self { documents: 100_000, chunks: 1_000_000 }
     }
 }
 
@@ -131,6 +151,43 @@ impl Default for IngestionSettings {
             history: 20,
             ttl_seconds: 7 * 24 * 3600,
         }
+    }
+}
+
+/// For how many days usage, violations, readiness and alerts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "Days")]
+pub struct RetentionDays(pub Retention);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Days {
+    usage_minutes: u32,
+    usage_hours: u32,
+    violations: u32,
+    alerts: u32,
+}
+
+impl Default for Days {
+    fn default() -> Self {
+        let Retention { usage_minutes, usage_hours, violations, alerts } = Retention::default();
+        Self { usage_minutes, usage_hours, violations, alerts }
+    }
+}
+
+impl TryFrom<Days> for RetentionDays {
+    type Error = String;
+
+    /// The last day is read by scorecards and the radar, and stays.
+    fn try_from(Days { usage_minutes, usage_hours, violations, alerts }: Days) -> Result<Self, String> {
+        for (name, days, least) in
+            [("usageMinutes", usage_minutes, 2), ("usageHours", usage_hours, 2), ("violations", violations, 2), ("alerts", alerts, 1)]
+        {
+            if !(least..=3650).contains(&days) {
+                return Err(format!("{name}: must be from {least} to 3650 days"));
+            }
+        }
+        Ok(Self(Retention { usage_minutes, usage_hours, violations, alerts }))
     }
 }
 

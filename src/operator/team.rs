@@ -1,6 +1,8 @@
 //! The team controller: a namespace for each Team, and all that keeps tenants apart in it.
 
 mod build;
+mod default_policies;
+mod policies;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -15,8 +17,9 @@ use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET};
 use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
+use slipway_api::contract::policies::CONFIG_MAP;
 use slipway_api::names::TeamSlug;
-use slipway_api::{Agent, KnowledgeBase, Team, TeamStatus, ids, labels};
+use slipway_api::{Agent, GuardrailPolicy, KnowledgeBase, Team, TeamStatus, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::{Key, write};
@@ -30,6 +33,8 @@ use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use crate::tenancy::{Access, Standing, UNAVAILABLE_TTL};
+use default_policies::Recorded;
+use policies::Found;
 
 const MAKER: Maker = Maker {
     kind: "Team",
@@ -70,11 +75,13 @@ pub(crate) struct Controller {
     requests: Requests,
     /// Whether Kubernetes can count objects of our kinds. Once it can, it always can.
     counts: AtomicBool,
+    /// Teams whose default policies were made.
+    recorded: Recorded,
 }
 
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, requests: Requests::default(), counts: AtomicBool::new(false) }
+        Self { context, requests: Requests::default(), counts: AtomicBool::new(false), recorded: Recorded::default() }
     }
 }
 
@@ -87,6 +94,9 @@ impl Registered for Controller {
             self.requests.add_after(team, COUNT_DELAY);
         } else if let Some(team) = change.of::<KnowledgeBase>().and_then(|base| of(&base.namespace)) {
             // Whether it has one decides whether it has a worker; its status moves while it is filled.
+            self.requests.add_after(team, COUNT_DELAY);
+        } else if let Some(team) = change.of::<GuardrailPolicy>().and_then(|policy| of(&policy.namespace)) {
+            // Several that are applied together make one file.
             self.requests.add_after(team, COUNT_DELAY);
         } else if let Some(secret) = change.of::<Secret>().filter(|secret| [AGENT_ENV, RUNTIME_SECRET].contains(&&*secret.name)) {
             self.requests.add_all(of(&secret.namespace));
@@ -136,6 +146,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let context = &*controller.context;
     let Some(object) = context.caches.teams.get(key) else {
         context.untroubled("Team", key);
+        context.untroubled("TeamPolicies", key);
+        context.caches.team_policies.remove(key);
         return Ok(None);
     };
     let Ok(team) = &object.0 else {
@@ -158,6 +170,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
+    let made = default_policies::make(context, team, &controller.recorded).await;
+    let policies = Found::of(context, team);
     let all = desired(controller, key).unwrap_or_default();
     let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
     for (kind, value) in all {
@@ -204,7 +218,16 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
             .publish(&team.object_ref(&()), EventSpec { warning: false, reason: "Repaired".to_owned(), action: "Apply", note })
             .await;
     }
-    let due = report(context, team, &verdict, standing).await?;
+    let finding = policies.finding();
+    let due = report(context, team, &verdict, standing, finding.as_ref()).await?;
+    let is_file = |(kind, name, outcome): &(ChildKind, String, Outcome)| {
+        let is_there = !matches!(outcome, Outcome::Taken | Outcome::Left | Outcome::Refused(_));
+        *kind == ChildKind::ConfigMap && name == CONFIG_MAP && is_there
+    };
+    policies.publish(context, team, outcomes.iter().any(is_file));
+    default_policies::record(context, team, made, &controller.recorded).await?;
+    let warning = policies::warn(context, team, finding.as_ref()).await;
+    let due = [due, warning].into_iter().flatten().min();
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
@@ -224,6 +247,7 @@ fn desired(controller: &Controller, key: &Key) -> Option<Vec<(ChildKind, Value)>
         counts: counts(controller),
         has_knowledge,
         secrets_hash: secrets_hash.as_deref(),
+        policies: &Found::of(context, team).text(),
     };
     build::build(team, surroundings).ok()
 }
@@ -275,6 +299,7 @@ async fn dissolve(context: &Context, team: &Team) -> Result<Option<Duration>, wr
     let namespace = namespace(team);
     let key = Key::new("", &namespace);
     let home = context.caches.children(ChildKind::Namespace).get(&key).filter(|home| home.owner == team.uid());
+    default_policies::release(context, team, |_| true).await?;
     let remain = match &home {
         Some(home) if !home.deleting => agents_remain(context, &namespace).await?,
         _ => None,
@@ -291,7 +316,7 @@ async fn dissolve(context: &Context, team: &Team) -> Result<Option<Duration>, wr
         }
         (None, _) => {
             if let Some(verdict) = rows_remain(context, team).await {
-                report(context, team, &verdict, None).await?;
+                report(context, team, &verdict, None, None).await?;
                 return Ok(Some(Duration::from_secs(5)));
             }
             let rest: Vec<_> = team.finalizers().iter().filter(|name| *name != FINALIZER).cloned().collect();
@@ -299,7 +324,7 @@ async fn dissolve(context: &Context, team: &Team) -> Result<Option<Duration>, wr
             return Ok(None);
         }
     };
-    report(context, team, &verdict, None).await?;
+    report(context, team, &verdict, None, None).await?;
     Ok(Some(Duration::from_secs(5)))
 }
 
@@ -374,9 +399,17 @@ fn namespace(team: &Team) -> String {
 }
 
 /// When to look again for what has been said, where it waits.
-async fn report(context: &Context, team: &Team, verdict: &Verdict, standing: Option<Standing>) -> Result<Option<Duration>, write::Error> {
+async fn report(
+    context: &Context,
+    team: &Team,
+    verdict: &Verdict,
+    standing: Option<Standing>,
+    policies: Option<&Finding>,
+) -> Result<Option<Duration>, write::Error> {
     let mut before = team.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
+    // They are recorded under another name.
+    before.default_policies.clear();
     let namespace = namespace(team);
     let agents = i32::try_from(context.caches.agents.in_namespace(&namespace).len()).unwrap_or(i32::MAX);
     let generation = team.meta().generation;
@@ -389,9 +422,11 @@ async fn report(context: &Context, team: &Team, verdict: &Verdict, standing: Opt
         },
     ];
     findings.extend(standing.map(isolation));
+    findings.extend(policies.cloned());
     let status = TeamStatus {
         id: Some(ids::team(&team.name_any())),
         agents,
+        default_policies: Vec::new(),
         observed_generation: generation,
         conditions: condition::conditions(findings, &before.conditions, generation, Timestamp::now()),
         namespace: Some(namespace),

@@ -3,6 +3,7 @@
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
+mod governance;
 pub mod knowledge;
 pub mod rows;
 
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use slipway_api::ids;
 use slipway_database::{
-    AppendedCase, Claim, DueFeedback, Ensured, EvaluationResult, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate,
+    AppendedCase, Claim, DueFeedback, Ensured, EvaluationResult, Fault, Holder, Home, Isolation, Migrated, Passwords, Retention, Tenants,
+    migrate,
 };
 use tokio::time::Instant;
 
@@ -361,7 +363,7 @@ impl Tenancy {
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
     /// and scores of samples after a month, and feedback after so many days. Whose rows there are is asked of the database, and who is there of the API
     /// server: nothing has to be remembered.
-    pub async fn settle(&self, census: &impl Census, feedback_days: u32) -> Result<(), Fault> {
+    pub async fn settle(&self, census: &impl Census, feedback_days: u32, retention: &Retention) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
             let known = self.tenants.teams_of(cluster).await?;
             if known.iter().any(|(team, _)| census.teams().is_some_and(|teams| !teams.contains(team)))
@@ -387,7 +389,7 @@ impl Tenancy {
         if old > 0 {
             tracing::info!(rows = old, feedback_days, "old feedback was deleted");
         }
-        Ok(())
+        self.prune(retention).await
     }
 
     fn password(&self, of: &[&str]) -> String {

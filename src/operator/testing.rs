@@ -7,8 +7,8 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 use slipway_api::team::AllowedPodSettings;
-use slipway_cluster::Tasks;
 use slipway_cluster::event::Events;
+use slipway_cluster::{Key, Tasks};
 use slipway_mlflow::trace_id;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,7 +16,8 @@ use tokio::net::TcpStream;
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
-use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork, WorkerSettings};
+use crate::policy_file::TeamPolicies;
+use crate::settings::{AgentDefaults, Platform, RetentionDays, Settings, TeamNetwork, WorkerSettings};
 use crate::tenancy::Tenancy;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
@@ -33,6 +34,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         team_quota: BTreeMap::new(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         feedback_days: 90,
+        retention: RetentionDays::default(),
         ollama_base_url: None,
         platform: Platform::default(),
         mlflow_login: None,
@@ -60,6 +62,12 @@ pub(crate) fn context_of(client: Client) -> Arc<Context> {
 pub(crate) fn context_with(client: Client, tenancy: Option<Tenancy>) -> Arc<Context> {
     let events = Events::new(client.clone(), None);
     Arc::new(Context::new(client, settings(None), tenancy, Metrics::default(), events, Tasks::default()))
+}
+
+/// Makes it known that the Team has its file of policies, with these.
+pub(crate) fn give_policies(context: &Context, team: &str, names: &[&str]) {
+    let given = Some(names.iter().map(|name| (*name).to_owned()).collect());
+    context.caches.team_policies.insert(Key::new("", team), TeamPolicies { given, ..TeamPolicies::default() });
 }
 
 /// Spans of traces, as the pods of an agent send them to MLflow.

@@ -108,7 +108,7 @@ async fn run(context: &Context, tenancy: &Tenancy) {
             }
         }
         if Instant::now() >= pay_day {
-            if let Err(fault) = tenancy.settle(&Listed(context), context.settings.feedback_days).await {
+            if let Err(fault) = tenancy.settle(&Listed(context), context.settings.feedback_days, &context.settings.retention.0).await {
                 tracing::warn!(%fault, "the rows of teams that are gone cannot be deleted yet");
             }
             pay_day = Instant::now() + MAX_PAUSE;

@@ -183,7 +183,7 @@ pub(crate) async fn admit(
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
         Permission::Open | Permission::Callback | Permission::Known => return Ok(Admitted { caller, team: None, refusal: None }),
-        Permission::Team(right) => {
+        Permission::Team(right) | Permission::TeamOrAll(right) => {
             let team = team_with(context, &caller, right, path, headers).await?;
             return Ok(Admitted { caller, team: Some(team), refusal: None });
         }
@@ -228,6 +228,7 @@ fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Opt
     let own = |name: &str| Some(path.part(name)).filter(|part| !part.is_empty());
     match right.resource {
         "datasets" => return own("name").map(ids::dataset_name),
+        "guardrailpolicies" => return own("id").map(ids::guardrail_policy_name),
         "evaluationruns" => {
             let run = own("run_id")?;
             return context.caches.evaluations.name_of(namespace, run).or_else(|| evaluations::names_of(run).next());

@@ -24,7 +24,7 @@ use crate::list_cache::ListEntry;
 use crate::page::{self, Page, page};
 use crate::{cluster_error, write};
 
-pub(crate) use view::{AgentState, ConversationStorage, Status, View, item, time};
+pub(crate) use view::{AgentState, Alerting, ConversationStorage, Status, View, item, time};
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());
@@ -96,8 +96,13 @@ pub(crate) async fn find<B>(call: &Call<B>) -> Result<(Agent, String), Error> {
 
 /// The agent of the path, from the cache.
 pub(crate) fn cached<B>(call: &Call<B>) -> Option<(Key, Arc<ListEntry<AgentState>>)> {
+    cached_as(call, call.path.part("id"))
+}
+
+/// The agent with this id or slug, from the cache.
+pub(crate) fn cached_as<B>(call: &Call<B>, named: &str) -> Option<(Key, Arc<ListEntry<AgentState>>)> {
     let agents = &call.context.caches.agents;
-    let (namespace, named) = (call.namespace(), call.path.part("id"));
+    let namespace = call.namespace();
     let name = if named.starts_with("ag_") { agents.name_of(&namespace, named)? } else { named.to_owned() };
     let key = Key::new(namespace, name);
     let item = agents.get(&key)?;

@@ -18,6 +18,7 @@ use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::platform::PlatformSettings;
+use crate::radar::Fleet;
 use crate::rate_limiter::{RateLimiter, RateLimits};
 use crate::relay::Relay;
 use crate::routes;
@@ -90,6 +91,8 @@ pub struct Context {
     pub(crate) importer: Importer,
     /// Reads the conversations of agents without pods.
     pub(crate) database: Option<Reader>,
+    /// What agents did within the last day.
+    pub(crate) fleet: Fleet,
     pub(crate) mlflow: Servers,
     /// Whether marks reach MLflow.
     pub(crate) delivering: Standing,
@@ -124,6 +127,7 @@ impl Context {
             state,
             importer,
             database,
+            fleet: Fleet::default(),
             mlflow,
             delivering,
             metrics,

@@ -31,7 +31,7 @@ use crate::{cluster_error, gitops, releases, write};
 
 pub(crate) use comparison::{BOTH, compare};
 use request::{NewRun, Wanted};
-pub(crate) use view::{RunState, item};
+pub(crate) use view::{RunScores, RunState, item};
 use view::{Status, Summary, View};
 
 pub(crate) const LIST: Right = Right::on("list", "evaluationruns");

@@ -25,6 +25,7 @@ pub(crate) static TEAM: Fields = LazyLock::new(spec::<slipway_api::Team>);
 pub(crate) static RELEASE: Fields = LazyLock::new(spec::<slipway_api::AgentRelease>);
 pub(crate) static DATASET: Fields = LazyLock::new(spec::<slipway_api::Dataset>);
 pub(crate) static EVALUATION_RUN: Fields = LazyLock::new(spec::<slipway_api::EvaluationRun>);
+pub(crate) static GUARDRAIL_POLICY: Fields = LazyLock::new(spec::<slipway_api::GuardrailPolicy>);
 pub(crate) static KNOWLEDGE_BASE: Fields = LazyLock::new(spec::<slipway_api::KnowledgeBase>);
 pub(crate) static INGESTION: Fields = LazyLock::new(spec::<slipway_api::Ingestion>);
 
@@ -108,7 +109,7 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
         }
     }
     let mut names = HashSet::new();
-    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN, &KNOWLEDGE_BASE, &INGESTION] {
+    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN, &KNOWLEDGE_BASE, &INGESTION, &GUARDRAIL_POLICY] {
         each(kind, &mut names);
     }
     names

@@ -208,6 +208,16 @@ impl<T> ListCache<T> {
         self.read().of.get(namespace).map_or(0, |list| list.items.len())
     }
 
+    /// What `take` makes of the entries of a namespace, or of all, by namespace and name, in no order.
+    pub(crate) fn collect<R>(&self, namespace: Option<&str>, mut take: impl FnMut(&str, &str, &ListEntry<T>) -> Option<R>) -> Vec<R> {
+        let lists = &self.read().of;
+        let lists = lists.iter().filter(|(within, _)| namespace.is_none_or(|namespace| namespace == *within));
+        lists
+            .flat_map(|(within, list)| list.items.iter().map(move |(name, item)| (within, name, item)))
+            .filter_map(|(within, name, item)| take(within, name, item))
+            .collect()
+    }
+
     /// At most `limit` entries after `after` that contain all terms and pass the filter, and the cursor of the next page. Without a namespace: all namespaces, in order.
     pub(crate) fn page(
         &self,

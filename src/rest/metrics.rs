@@ -129,6 +129,7 @@ mod tests {
             metrics.count(&method, route, StatusCode::from_u16(status).unwrap());
         }
         metrics.relays.inc();
+        metrics.delivery("failed");
         let text = metrics.text();
         for line in [
             r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="2xx"} 2"#,
@@ -144,5 +145,6 @@ mod tests {
         }
         assert_eq!(text.matches("slipway_rest_refusals_total{").count(), 2, "a 404 is none: {text}");
         assert!(!text.contains("EOF"), "{text}");
+        slipway_peers::has_metrics("slipway_rest_", &text);
     }
 }

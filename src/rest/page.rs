@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use slipway_http::{Error, HeaderValue, Reply, header};
+use slipway_api::names::TeamSlug;
+use slipway_http::{Error, HeaderValue, Reply, Request, header};
 use tokio::time::{sleep, timeout};
 
 use crate::answer::{Answer, VERSION, versioned};
@@ -22,6 +24,15 @@ pub(crate) const PAGED: &[Parameter; 3] = &[
     Parameter { name: "search", about: "Words that must all occur, in any case.", kind: "string" },
 ];
 
+/// The same of lists that may be of all teams.
+pub(crate) const SCOPED: &[Parameter; 4] = &[
+    PAGED[0],
+    PAGED[1],
+    PAGED[2],
+    Parameter { name: SCOPE, about: "`all` for the agents of all teams, not only of one.", kind: "string" },
+];
+
+const SCOPE: &str = "scope";
 const DEFAULT_LIMIT: usize = 100;
 const LIMIT_MAX: usize = 500;
 /// The timeout of a list that waits for the caller's last write.
@@ -73,12 +84,7 @@ pub(crate) async fn page_of<V, T>(
     belongs: impl Fn(&str, &ListEntry<T>) -> bool,
     shown: impl Fn(&ListEntry<T>) -> Result<Cow<'_, str>, Error>,
 ) -> Result<Page<V>, Error> {
-    let limit = call.query.number("limit", DEFAULT_LIMIT, 1..=LIMIT_MAX)?;
-    let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
-    let terms = SearchTerms::of(&call.query.text("search").unwrap_or_default());
-    std::mem::take(&mut call.query).end()?;
-    let version = wait_for_namespace(&call, cache, namespace.unwrap_or_default()).await?;
-    let (items, next) = cache.page(namespace, after.as_ref(), (&terms, belongs), limit);
+    let Selected { items, next, version } = select(&mut call, cache, namespace, belongs).await?;
     let mut body = String::with_capacity(items.iter().map(|item| item.json.len() + 1).sum::<usize>() + 128);
     body.push_str("{\"data\":[");
     for (at, item) in items.iter().enumerate() {
@@ -90,11 +96,49 @@ pub(crate) async fn page_of<V, T>(
     body.push(']');
     if let Some(next) = next {
         body.push_str(",\"next_cursor\":\"");
-        body.push_str(&next.write());
+        body.push_str(&next);
         body.push('"');
     }
     body.push('}');
     Ok(Page { body, version, of: PhantomData })
+}
+
+/// The entries of one page.
+pub(crate) struct Selected<T> {
+    pub items: Vec<Arc<ListEntry<T>>>,
+    /// The cursor of the following page.
+    pub next: Option<String>,
+    /// The version that the cache had.
+    pub version: u64,
+}
+
+/// The entries that the call asks for, once the cache is as new as it requires. Takes the query, in which nothing else may be.
+pub(crate) async fn select<T>(
+    call: &mut Call,
+    cache: &ListCache<T>,
+    namespace: Option<&str>,
+    belongs: impl Fn(&str, &ListEntry<T>) -> bool,
+) -> Result<Selected<T>, Error> {
+    let limit = call.query.number("limit", DEFAULT_LIMIT, 1..=LIMIT_MAX)?;
+    let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
+    let terms = SearchTerms::of(&call.query.text("search").unwrap_or_default());
+    std::mem::take(&mut call.query).end()?;
+    let version = wait_for_namespace(call, cache, namespace.unwrap_or_default()).await?;
+    let (items, next) = cache.page(namespace, after.as_ref(), (&terms, belongs), limit);
+    Ok(Selected { items, next: next.map(|next| next.write()), version })
+}
+
+/// Whether a request asks for the agents of all teams. What else `scope` says, the handler refuses.
+pub(crate) fn asks_for_all(request: &Request) -> bool {
+    request.query().is_ok_and(|mut query| query.text(SCOPE).as_deref() == Some("all"))
+}
+
+/// The namespace of a call that may be for all teams, which is none then.
+pub(crate) fn scope(call: &mut Call) -> Result<Option<String>, Error> {
+    match call.query.text(SCOPE).as_deref() {
+        None | Some("team" | "all") => Ok(call.team.as_ref().map(TeamSlug::namespace)),
+        Some(_) => Err(Error::bad_request("`scope` must be `team` or `all`")),
+    }
 }
 
 /// The minimum resource version that the call requires, if it names one.

@@ -47,6 +47,8 @@ pub(crate) enum Permission {
     Team(Right),
     /// The same, or with this right on the one object that the body names. The handler asks for that.
     TeamOrNamed(Right),
+    /// Callers with this right in the call's team, or in the whole cluster if the call has `scope=all`.
+    TeamOrAll(Right),
     /// Callers with this right in the whole cluster.
     Cluster(Right),
     /// Callers with this right on the platform's own object of that name.
@@ -60,6 +62,7 @@ impl std::fmt::Display for Permission {
             Self::Callback => write!(f, "the token that the runtime was given for this call"),
             Self::Known => write!(f, "a valid token"),
             Self::Team(right) | Self::TeamOrNamed(right) => write!(f, "{right} in the team"),
+            Self::TeamOrAll(right) => write!(f, "{right} in the team, or in the cluster for scope=all"),
             Self::Cluster(right) => write!(f, "{right} in the cluster"),
             Self::Platform(right, name) => write!(f, "{right} {name} in the platform's namespace"),
         }
@@ -72,21 +75,32 @@ impl Permission {
         !matches!(self, Self::Open | Self::Callback)
     }
 
+    /// What a call takes that asks for all teams, or for its own.
+    pub(crate) const fn within(self, all: bool) -> Self {
+        match self {
+            Self::TeamOrAll(right) if all => Self::Cluster(right),
+            Self::TeamOrAll(right) => Self::Team(right),
+            other => other,
+        }
+    }
+
     /// The permission in the OpenAPI document.
     pub(crate) fn form(&self) -> Value {
         let scope = match self {
             Self::Open => "open",
             Self::Callback => "callback",
             Self::Known => "known",
-            Self::Team(_) | Self::TeamOrNamed(_) => "team",
+            Self::Team(_) | Self::TeamOrNamed(_) | Self::TeamOrAll(_) => "team",
             Self::Cluster(_) => "cluster",
             Self::Platform(..) => "platform",
         };
         match self {
             Self::Open | Self::Callback | Self::Known => json!({"scope": scope}),
-            Self::Team(right) | Self::TeamOrNamed(right) | Self::Cluster(right) | Self::Platform(right, _) => json!({
-                "scope": scope, "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
-            }),
+            Self::Team(right) | Self::TeamOrNamed(right) | Self::TeamOrAll(right) | Self::Cluster(right) | Self::Platform(right, _) => {
+                json!({
+                    "scope": scope, "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
+                })
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration of the platform: ConfigMap `slipway-platform`, and the Secret of that name for tokens and keys.
 //!
-//! The operator reads `mlflow_uri`, as feedback does, the state role the fields of the mirror.
+//! The operator reads `mlflow_uri`, as feedback does, the radar `prometheus_url`, the state role the fields of the mirror.
 
 mod connections;
 mod git;
@@ -20,6 +20,7 @@ use slipway_mlflow::{Login, Servers};
 
 use crate::answer::Data;
 use crate::call::{Call, IDEMPOTENCY_KEY, Json};
+use crate::context::Context;
 use crate::permission::Right;
 use crate::write::Expected;
 use crate::{cluster_error, write};
@@ -38,6 +39,8 @@ pub struct PlatformSettings {
     mlflow_uri: Option<String>,
     /// The platform's own login there.
     mlflow_login: Option<Login>,
+    /// The Prometheus server that scrapes agents, unless the configuration names another.
+    prometheus_url: Option<String>,
     /// The platform's database.
     database: Option<slipway_database::Options>,
 }
@@ -55,12 +58,17 @@ impl PlatformSettings {
             prepared_statements: false,
             run: slipway_database::Run::default(),
         };
-        Self { mlflow_uri, mlflow_login: None, database: database_url.map(options) }
+        Self { mlflow_uri, mlflow_login: None, prometheus_url: None, database: database_url.map(options) }
     }
 
     #[must_use]
     pub fn with_mlflow_login(self, mlflow_login: Option<Login>) -> Self {
         Self { mlflow_login, ..self }
+    }
+
+    #[must_use]
+    pub fn with_prometheus_url(self, prometheus_url: Option<String>) -> Self {
+        Self { prometheus_url, ..self }
     }
 
     pub(crate) fn mlflow_servers(&self) -> Servers {
@@ -79,6 +87,8 @@ impl PlatformSettings {
 pub(crate) struct Config {
     /// The MLflow server that agents send traces to. A change rolls the agents out anew.
     pub mlflow_uri: Option<String>,
+    /// The Prometheus server from which the radar reads what agents did, where the platform has no database.
+    pub prometheus_url: Option<String>,
     #[serde(flatten)]
     pub git: git::Config,
 }
@@ -92,6 +102,9 @@ pub(crate) struct Changes {
     /// The MLflow server that agents send traces to, without user and password.
     #[serde(default, deserialize_with = "given")]
     mlflow_uri: Option<Option<String>>,
+    /// The Prometheus server that scrapes the agents, without user and password.
+    #[serde(default, deserialize_with = "given")]
+    prometheus_url: Option<Option<String>>,
     #[serde(flatten)]
     git: git::Changes,
 }
@@ -103,7 +116,7 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Str
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<Config>, Error> {
-    let found = read(&call).await?;
+    let found = read(&call.context).await?;
     answer(&call, found.as_ref()).await
 }
 
@@ -111,7 +124,7 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
     let (mut call, Json(changes)) = call.split();
     // A PUT is idempotent by itself.
     call.headers.remove(IDEMPOTENCY_KEY);
-    let Changes { mlflow_uri, git } = changes;
+    let Changes { mlflow_uri, prometheus_url, git } = changes;
     let mut data: BTreeMap<&str, Option<String>> = BTreeMap::new();
     if let Some(mlflow_uri) = mlflow_uri {
         if let Some(fault) = mlflow_uri.as_deref().and_then(platform::public_url_fault) {
@@ -119,18 +132,26 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
         }
         data.insert(platform::MLFLOW_URI, mlflow_uri);
     }
-    let found = Some(read(&call).await?.ok_or_else(|| missing("ConfigMap"))?);
+    if let Some(prometheus_url) = prometheus_url {
+        if let Some(fault) = prometheus_url.as_deref().and_then(platform::public_url_fault) {
+            // Nobody has a password for it in a Secret.
+            let fault = fault.split_once(';').map_or(fault, |(fault, _)| fault);
+            return Err(Error::bad_request(format!("prometheus_url: {fault}")));
+        }
+        data.insert(platform::PROMETHEUS_URL, prometheus_url);
+    }
+    let found = Some(read(&call.context).await?.ok_or_else(|| missing("ConfigMap"))?);
     Expected::of(&call)?.check(&found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default(), SUBJECT)?;
     let git = git::Writes::of(&call, git, found.as_ref()).await?;
     if git.must_pause() {
         // The new credentials must not be sent to the old remote meanwhile.
         let pause = json!({"data": {platform::STATE_REPO: null}});
-        let paused = write::change(&call, &api(&call), NAME, SUBJECT, |_: &ConfigMap| Ok(pause.clone())).await?;
+        let paused = write::change(&call, &api(&call.context), NAME, SUBJECT, |_: &ConfigMap| Ok(pause.clone())).await?;
         expect(&mut call, &paused)?;
     }
     git.hide(&mut call).await?;
     data.extend(git.data);
-    let kept = write::change(&call, &api(&call), NAME, SUBJECT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
+    let kept = write::change(&call, &api(&call.context), NAME, SUBJECT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
     answer(&call, Some(&kept)).await
 }
 
@@ -150,28 +171,44 @@ fn missing(kind: &str) -> Error {
 }
 
 /// With REST's own rights: callers need none to the ConfigMap.
-fn api(call: &Call) -> Api<ConfigMap> {
-    Api::namespaced(call.context.client.clone(), &call.context.settings.platform_namespace)
+fn api(context: &Context) -> Api<ConfigMap> {
+    Api::namespaced(context.client.clone(), &context.settings.platform_namespace)
 }
 
-async fn read(call: &Call) -> Result<Option<ConfigMap>, Error> {
-    api(call).get_opt(NAME).await.map_err(|error| cluster_error::from_kube(error, SUBJECT))
+async fn read(context: &Context) -> Result<Option<ConfigMap>, Error> {
+    api(context).get_opt(NAME).await.map_err(|error| cluster_error::from_kube(error, SUBJECT))
 }
 
 /// The MLflow server that is in effect now.
 pub(crate) async fn mlflow_uri(call: &Call) -> Result<Option<String>, Error> {
-    Ok(mlflow(&call.context.settings.platform, read(call).await?.as_ref()))
+    Ok(mlflow(&call.context.settings.platform, read(&call.context).await?.as_ref()))
 }
 
-/// The MLflow server that is in effect. A value in the ConfigMap that is no URL is ignored, as the operator does.
+/// The Prometheus server that is in effect now.
+pub(crate) async fn prometheus_url(context: &Context) -> Result<Option<String>, Error> {
+    Ok(prometheus(&context.settings.platform, read(context).await?.as_ref()))
+}
+
+/// The MLflow server that is in effect.
 fn mlflow(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Option<String> {
-    let data = found.and_then(|found| found.data.as_ref());
-    let stored = data.and_then(|data| data.get(platform::MLFLOW_URI)).filter(|uri| platform::public_url_fault(uri).is_none());
-    stored.cloned().or_else(|| installed.mlflow_uri.clone())
+    stored_url(found, platform::MLFLOW_URI).or_else(|| installed.mlflow_uri.clone())
+}
+
+/// The Prometheus server that is in effect.
+fn prometheus(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Option<String> {
+    stored_url(found, platform::PROMETHEUS_URL).or_else(|| installed.prometheus_url.clone())
+}
+
+/// A URL in the ConfigMap. What is no URL is ignored, as the operator does.
+fn stored_url(found: Option<&ConfigMap>, name: &str) -> Option<String> {
+    let stored = found.and_then(|found| found.data.as_ref()?.get(name));
+    stored.filter(|url| platform::public_url_fault(url).is_none()).cloned()
 }
 
 async fn answer(call: &Call, found: Option<&ConfigMap>) -> Result<Data<Config>, Error> {
-    let config = Config { mlflow_uri: mlflow(&call.context.settings.platform, found), git: git::config(call, found).await? };
+    let installed = &call.context.settings.platform;
+    let config =
+        Config { mlflow_uri: mlflow(installed, found), prometheus_url: prometheus(installed, found), git: git::config(call, found).await? };
     Ok(Data::at(config, found.and_then(ResourceExt::resource_version)))
 }
 
@@ -202,7 +239,7 @@ mod tests {
             ("{}", Ok(None)),
             ("{\"mlflow_uri\": null}", Ok(Some(None))),
             ("{\"mlflow_uri\": \"http://x\"}", Ok(Some(Some("http://x".to_owned())))),
-            ("{\"prometheus_url\": \"http://x\"}", Err("unknown field `prometheus_url`")),
+            ("{\"grafana_url\": \"http://x\"}", Err("unknown field `grafana_url`")),
         ] {
             let read = serde_json::from_str::<Changes>(body).map(|changes| changes.mlflow_uri).map_err(|error| error.to_string());
             match expected {

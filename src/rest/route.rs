@@ -12,6 +12,7 @@ use crate::access;
 use crate::answer::Answer;
 use crate::call::{Body, Call, Path};
 use crate::context::Context;
+use crate::page;
 use crate::permission::Permission;
 
 /// Memory charged to a call that reads or writes through the API server, besides its body.
@@ -91,7 +92,8 @@ impl Route {
     /// Authenticates and authorizes before the body is read, but for routes that no user calls.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
         let address = request.address();
-        let admitted = access::admit(&context, self.permission, &path, request.headers(), address).await?;
+        let permission = self.permission.within(page::asks_for_all(&request));
+        let admitted = access::admit(&context, permission, &path, request.headers(), address).await?;
         if self.permission.authenticates() {
             request.slot().authenticated(admitted.holder(address))?;
         }

@@ -3,12 +3,12 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Team, TeamOrNamed};
+use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Team, TeamOrAll, TeamOrNamed};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
-    agents, datasets, evaluations, events, feedback, health, knowledge, members, openapi, platform, relay, releases, skills, sync, teams,
-    tools,
+    agents, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar, relay,
+    releases, skills, sync, teams, tools,
 };
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
@@ -112,6 +112,20 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/knowledge-bases/{id}/jobs/{job_id}", Team(knowledge::GET_JOB), "How far an ingestion is, and which documents could not be read.", knowledge::jobs::get),
         Route::new(post.clone(), "/knowledge-bases/{id}/jobs/{job_id}/cancel", Team(knowledge::CHANGE_JOB), "Ends an ingestion. Documents that it has read stay.", knowledge::jobs::cancel),
         Route::new(post.clone(), "/knowledge-bases/{id}/search", Team(knowledge::GET), "Finds the pieces of documents that fit a question.", knowledge::content::search),
+
+        Route::new(get.clone(), "/governance/policies", Team(governance::LIST), "The team's guardrail policies, newest first, without those who broke them.", governance::list).with(PAGED),
+        Route::new(post.clone(), "/governance/policies", Team(governance::CREATE), "Makes a guardrail policy. Agents follow it within about a minute, without a restart.", governance::create),
+        Route::new(get.clone(), "/governance/policies/{id}", Team(governance::GET), "One guardrail policy, by id or slug, and who broke it in the last day.", governance::get),
+        Route::new(put.clone(), "/governance/policies/{id}", Team(governance::CHANGE), "Replaces a guardrail policy.", governance::replace),
+        Route::new(delete.clone(), "/governance/policies/{id}", Team(governance::DELETE), "Deletes a guardrail policy. A default one is not made again.", governance::delete),
+
+        Route::new(get.clone(), "/governance/scorecards", TeamOrAll(LIST_AGENTS), "The scorecards of the team's agents, or of all teams', newest agents first.", governance::scorecards::list).with(page::SCOPED),
+        Route::new(get.clone(), "/governance/scorecards/{agent_id}", Team(GET_AGENT), "What one agent has reached within the last day.", governance::scorecards::get),
+
+        Route::new(get.clone(), "/radar", TeamOrAll(LIST_AGENTS), "How the team's agents are, or all teams', and what they did within the last day.", radar::overview).with(page::SCOPED),
+        Route::new(get.clone(), "/radar/alerts", TeamOrAll(LIST_AGENTS), "What is wrong now with the team's agents, or with all teams', newest first.", radar::open).with(radar::SCOPED),
+        Route::new(get.clone(), "/radar/{agent_id}", Team(GET_AGENT), "How one agent is, and what it did within the last day, by track, too.", radar::get),
+        Route::new(get.clone(), "/radar/{agent_id}/alerts", Team(GET_AGENT), "What is wrong now with one agent, newest first.", radar::of_agent).with(radar::PAGED),
 
         Route::new(get.clone(), "/platform/config", Platform(platform::READ, platform::NAME), "The platform's configuration.", platform::get),
         Route::new(put.clone(), "/platform/config", Platform(platform::CHANGE, platform::NAME), "Changes the fields that are given, and no others; null clears a field.", platform::change),

@@ -11,7 +11,7 @@ use reqwest::Url;
 use slipway_api::contract::ToolConfig;
 use slipway_api::tool::ToolType;
 use slipway_database::{Fault, Role};
-use slipway_guards::{Guards, Side, Verdict};
+use slipway_guards::{Guards, Ruled, Side, Verdict};
 use slipway_models::embedding::{self, Embedder};
 use slipway_models::{Model, Provider, ToolSpec, Usage, tokens};
 use slipway_tools::{Builtins, Toolbox};
@@ -19,9 +19,11 @@ use tokio::task::{JoinError, spawn_blocking};
 use tracing::warn;
 
 use crate::background::Background;
+use crate::budgets::Budgets;
 use crate::evaluation::Sampling;
 use crate::knowledge::Knowledge;
 use crate::memory::{self, Recall};
+use crate::policies::Policies;
 use crate::record::{Recorder, TurnRecord};
 use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Suggestions};
 use crate::skills::Skills;
@@ -44,7 +46,8 @@ pub(crate) struct Agent {
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) skills: Arc<Skills>,
     pub(crate) store: Arc<Store>,
-    pub(crate) guards: Guards,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) budgets: Arc<Budgets>,
     /// One of the agent's models whose price is unknown.
     pub(crate) unpriced: Option<String>,
     pub(crate) recorder: Recorder,
@@ -64,7 +67,12 @@ pub(crate) struct Agent {
 impl Agent {
     /// Puts the agent together. Nothing is connected yet: keys and servers may come later, and are
     /// missed with words when they are needed. `refusal` has what others have found wrong.
-    pub(crate) fn open(settings: Settings, guards: Guards, recorder: Recorder, mut refusal: Refusal) -> Result<Arc<Self>, Refusal> {
+    pub(crate) fn open(
+        settings: Settings,
+        policies: Arc<Policies>,
+        recorder: Recorder,
+        mut refusal: Refusal,
+    ) -> Result<Arc<Self>, Refusal> {
         let model = refusal.keep(open_model("RUNTIME_MODEL_TYPE and RUNTIME_MODEL_ID", &settings.model));
         let background_model = match &settings.background_model {
             Some(id) => refusal.keep(open_model("RUNTIME_BACKGROUND_MODEL", id)),
@@ -107,12 +115,14 @@ impl Agent {
         let is_priced = |model: &Arc<dyn Model>| recorder.cost(model.provider(), model.id(), &Usage::default()).is_some();
         let unpriced = [&model, &background_model].into_iter().find(|model| !is_priced(model));
         let unpriced = unpriced.map(|model| format!("{}:{}", model.provider(), model.id()));
-        if let Some(model) = unpriced.as_ref().filter(|_| guards.counts_spending()) {
-            warn!(model, "nobody knows what this model costs, so that the guard spend-limit refuses every chat");
+        if let Some(model) = unpriced.as_ref().filter(|_| policies.current().counts_spending()) {
+            warn!(model, "nobody knows what this model costs, so that limits of cost refuse every chat or say nothing");
         }
         let forgetful = model.provider() == Provider::Stub && model.id() == "stub-echo";
+        let budgets = Budgets::open(&store, &policies, &recorder);
         if store.persists() {
             tokio::spawn(recorder.clone().write_usage(Arc::clone(&store)));
+            tokio::spawn(Arc::clone(&budgets).keep());
         }
         let agent = Self {
             strategy: settings.strategy,
@@ -130,7 +140,8 @@ impl Agent {
             toolbox: Arc::new(toolbox),
             skills,
             store,
-            guards,
+            policies,
+            budgets,
             unpriced,
             recorder,
             memory,
@@ -155,7 +166,8 @@ impl Agent {
             model: Arc::clone(&self.model),
             toolbox: Arc::clone(&self.toolbox),
             skills: Arc::clone(&self.skills),
-            guards: self.guards.without_limits(),
+            policies: self.policies.rehearsing(),
+            budgets: Arc::clone(&self.budgets),
             unpriced: None,
             suggestions: Suggestions::Static(Vec::new()),
             forgetful: self.forgetful,
@@ -175,36 +187,53 @@ impl Agent {
         specs.map(|spec| ToolSpec { name: spec.name, description: spec.description, schema: spec.schema }).collect()
     }
 
+    /// The tools that policies do not deny.
+    pub(crate) async fn offered_tools(&self, guards: &Guards) -> Vec<ToolSpec> {
+        let mut specs = self.tool_specs().await;
+        if guards.denies_tools() {
+            let mut allowed = Vec::new();
+            for spec in specs {
+                if Ruled::block(&self.rules_of_tool(guards, &spec.name).await).is_none() {
+                    allowed.push(spec);
+                }
+            }
+            specs = allowed;
+        }
+        specs
+    }
+
+    /// What policies say about a call of a tool.
+    pub(crate) async fn rules_of_tool(&self, guards: &Guards, name: &str) -> Vec<Ruled> {
+        if !guards.denies_tools() {
+            return Vec::new();
+        }
+        if memory::is_tool(name) {
+            return guards.tool(name, memory::TOOL);
+        }
+        if let Some(origin) = self.toolbox.origin(name).await {
+            return guards.tool(name, origin);
+        }
+        // A server that is down may be up again when the call is made.
+        let mut ruled = guards.tool(name, name);
+        for server in self.toolbox.possible_servers(name) {
+            // By the server's name: that of the tool may be the model's invention.
+            let more = guards.tool(server, server).into_iter().filter(|more| !ruled.contains(more)).collect::<Vec<_>>();
+            ruled.extend(more);
+        }
+        ruled
+    }
+
     /// An estimate where the limit cannot be passed, the count where it may matter. A vocabulary takes a third
     /// of a second to load and a millisecond for 10 KiB: others go on meanwhile.
-    pub(crate) async fn prompt_tokens(&self, texts: &[&String]) -> u64 {
+    pub(crate) async fn prompt_tokens(&self, guards: &Guards, texts: &[&String]) -> u64 {
         let bytes = texts.iter().map(|text| text.len() as u64).sum();
-        if self.guards.tokens_left(0).is_none_or(|limit| bytes <= limit) {
+        if guards.tokens_left(0).is_none_or(|limit| bytes <= limit) {
             return tokens::estimate(bytes);
         }
         let (model, texts) = (Arc::clone(&self.model), texts.iter().map(|text| (*text).clone()).collect::<Vec<_>>());
         let count = move || texts.iter().map(|text| tokens::count(model.provider(), model.id(), text)).sum();
         // There are never more tokens than bytes.
         spawn_blocking(count).await.unwrap_or(bytes)
-    }
-
-    /// What the guards make of a text. They take tens of milliseconds for the longest that there may be: such are judged
-    /// aside.
-    pub(crate) async fn judge<'a>(&self, side: Side, text: &'a str) -> Verdict<'a> {
-        if text.len() <= JUDGED_AT_ONCE {
-            return self.guards.check(side, text);
-        }
-        let (guards, text) = (self.guards.clone(), text.to_owned());
-        let judged = spawn_blocking(move || {
-            let Verdict { findings, text, blocked } = guards.check(side, &text);
-            Verdict { findings, text: Cow::Owned(text.into_owned()), blocked }
-        });
-        match judged.await.map_err(JoinError::try_into_panic) {
-            Ok(verdict) => verdict,
-            // What could not be judged goes no further.
-            Err(Ok(panic)) => resume_unwind(panic),
-            Err(Err(_)) => std::future::pending().await,
-        }
     }
 
     /// What is remembered that may matter to `message`.
@@ -256,6 +285,24 @@ impl Agent {
         if !self.forgetful {
             self.background.reflect(conversation, message, answer);
         }
+    }
+}
+
+/// What the guards make of a text. They take tens of milliseconds for the longest that there may be: such are judged aside.
+pub(crate) async fn judge<'a>(guards: &Guards, side: Side, text: &'a str) -> Verdict<'a> {
+    if text.len() <= JUDGED_AT_ONCE {
+        return guards.check(side, text);
+    }
+    let (guards, text) = (guards.clone(), text.to_owned());
+    let judged = spawn_blocking(move || {
+        let Verdict { findings, text, blocked } = guards.check(side, &text);
+        Verdict { findings, text: Cow::Owned(text.into_owned()), blocked }
+    });
+    match judged.await.map_err(JoinError::try_into_panic) {
+        Ok(verdict) => verdict,
+        // What could not be judged goes no further.
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(_)) => std::future::pending().await,
     }
 }
 

@@ -91,6 +91,7 @@ impl Evaluations {
         if let Some(run) = known.find(&request.run_id) {
             return accepted(&run.id, run.results.status());
         }
+        self.agent.policies.check()?;
         if known.closed {
             return Err(Error::unavailable("this agent is shutting down; try again"));
         }

@@ -12,6 +12,7 @@ pub(crate) fn of_store(fault: StoreFault) -> Error {
         StoreFault::Unavailable(_) => later(Error::unavailable("the database is not available; try again").because(fault), RETRY),
         StoreFault::Busy => Error::new(StatusCode::CONFLICT, "an answer is already being made for this conversation"),
         StoreFault::Refused(words) => Error::bad_request(words),
+        StoreFault::Full(words) => Error::new(StatusCode::CONFLICT, words),
         fault @ StoreFault::Broken(_) => Error::internal(fault),
     }
 }
@@ -33,6 +34,6 @@ pub(crate) fn of_model(fault: Fault) -> Error {
     if wait > 0 { later(error, wait) } else { error }
 }
 
-fn later(error: Error, seconds: u64) -> Error {
+pub(crate) fn later(error: Error, seconds: u64) -> Error {
     error.with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
 }

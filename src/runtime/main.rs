@@ -4,6 +4,7 @@
 
 mod agent;
 mod background;
+mod budgets;
 mod chat;
 mod completions;
 mod control;
@@ -14,6 +15,7 @@ mod ids;
 mod knowledge;
 mod memory;
 mod metrics;
+mod policies;
 mod record;
 mod server;
 mod settings;
@@ -37,6 +39,7 @@ use slipway_http::{log, process, termination};
 use crate::agent::Agent;
 use crate::control::Control;
 use crate::metrics::Metrics;
+use crate::policies::Policies;
 use crate::record::Recorder;
 use crate::server::Ports;
 use crate::settings::{Refusal, Settings};
@@ -100,10 +103,11 @@ async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
     let (port, control_port) = (settings.port, settings.control.as_ref().map(|control| control.port));
     let traced = refusal.keep_all(telemetry::Settings::read(settings.identity.traced(), &agent::variable));
     let telemetry = traced.and_then(|traced| refusal.keep(Telemetry::start(traced))).unwrap_or_else(Telemetry::off);
-    let guards = refusal.keep_all(Guards::read(&settings.guards, &settings.policies)).unwrap_or_default();
     let metrics = Arc::new(Metrics::new(&telemetry));
-    let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone(), guards.clone());
-    let agent = Agent::open(settings, guards, recorder, refusal)?;
+    let policies = refusal.keep_all(Policies::open(&settings, &metrics.meters)).unwrap_or_else(|| Policies::fixed(Guards::none()));
+    tokio::spawn(Arc::clone(&policies).watch(metrics.meters.clone()));
+    let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone(), Arc::clone(&policies));
+    let agent = Agent::open(settings, policies, recorder, refusal)?;
     let ports = Ports::bind(port, control_port)?;
     let control = key.map(|key| Control::new(Arc::clone(&agent), key));
     server::run(ports, agent, access, control, metrics).await

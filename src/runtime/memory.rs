@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::failure;
 use crate::record::Recorder;
 use crate::store::Store;
-pub(crate) use tool::{TOOL, tools};
+pub(crate) use tool::{TOOL, is_tool, tools};
 
 /// How long a turn waits for its memories. Without optimisation the built-in model is twenty times slower.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 2 });

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
+use slipway_http::routes::{self, Found, Route};
 use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, listen, request_metrics, serve};
 use tokio::net::TcpListener;
 use tokio::select;
@@ -58,7 +59,7 @@ enum Endpoint {
 }
 
 /// Method, path and what is there; `*` stands for an id.
-const ROUTES: [(Method, &str, Endpoint); 20] = [
+const ROUTES: [Route<Endpoint>; 20] = [
     (Method::GET, "/healthz", Endpoint::Alive),
     (Method::HEAD, "/healthz", Endpoint::Alive),
     (Method::GET, "/readyz", Endpoint::Ready),
@@ -175,13 +176,15 @@ pub(crate) async fn run(
     if let Some(controlled) = controlled {
         controlled.abort();
     }
+    agent.budgets.give_back().await;
     agent.recorder.finish(&agent.store, FLUSH_TIMEOUT).await;
     Ok(())
 }
 
 impl Server {
     async fn answer(&self, request: Request) -> Result<Reply, Error> {
-        let found = find(request.method(), request.path());
+        let path = request.path().to_owned();
+        let found = routes::find(&ROUTES, chat::is_id, request.method(), &path);
         let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
         let is_probe = matches!(found, Some(Found { endpoint: Some(Endpoint::Alive | Endpoint::Ready), .. }));
         // Probes come from the kubelet, which has no token.
@@ -189,8 +192,10 @@ impl Server {
         let result = match (meant, found) {
             (Err(refused), _) => Err(refused),
             (Ok(()), None) => Err(Error::not_found("there is nothing at this path; docs/runtime-contract.md lists what an agent serves")),
-            (Ok(()), Some(Found { endpoint: None, path, .. })) => Err(Error::method_not_allowed(&allowed(path))),
-            (Ok(()), Some(Found { endpoint: Some(endpoint), id, .. })) => self.reply(endpoint, &id, request).await,
+            (Ok(()), Some(Found { endpoint: None, path, .. })) => Err(routes::method_not_allowed(&ROUTES, path)),
+            (Ok(()), Some(Found { endpoint: Some(endpoint), ids, .. })) => {
+                self.reply(endpoint, ids.first().copied().unwrap_or_default(), request).await
+            }
         };
         watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
         result
@@ -200,7 +205,8 @@ impl Server {
         let agent = &self.agent;
         match endpoint {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => Err(Error::unavailable("draining")),
-            Endpoint::Alive | Endpoint::Ready => Ok(Reply::text("ok\n")),
+            Endpoint::Ready => agent.policies.check().map(|()| Reply::text("ok\n")),
+            Endpoint::Alive => Ok(Reply::text("ok\n")),
             Endpoint::Metrics => Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
             Endpoint::Chat => {
                 let caller = Caller::read(request.headers());
@@ -246,42 +252,6 @@ impl Server {
     }
 }
 
-/// A path that exists; the endpoint is missing where its method is another.
-struct Found {
-    path: &'static str,
-    endpoint: Option<Endpoint>,
-    id: String,
-}
-
-fn find(method: &Method, path: &str) -> Option<Found> {
-    let mut found: Option<Found> = None;
-    for (allowed, pattern, endpoint) in &ROUTES {
-        let Some(id) = matched(pattern, path) else { continue };
-        // A word of the table wins over an id that is spelt like it.
-        if found.as_ref().is_some_and(|found| found.path != *pattern) {
-            continue;
-        }
-        if allowed == method {
-            return Some(Found { path: pattern, endpoint: Some(*endpoint), id: id.to_owned() });
-        }
-        found = Some(Found { path: pattern, endpoint: None, id: String::new() });
-    }
-    found
-}
-
-/// The id in a path that fits the pattern, or nothing in the place of one.
-fn matched<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
-    let Some((before, after)) = pattern.split_once('*') else {
-        return (pattern == path).then_some("");
-    };
-    let id = path.strip_prefix(before)?.strip_suffix(after)?;
-    chat::is_id(id).then_some(id)
-}
-
-fn allowed(path: &str) -> Vec<Method> {
-    ROUTES.iter().filter(|(_, pattern, _)| *pattern == path).map(|(method, ..)| method.clone()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,11 +268,11 @@ mod tests {
             (Method::DELETE, "/memory/mem_1", Some(Endpoint::Forget), "mem_1"),
             (Method::GET, "/memory/search", None, ""),
         ] {
-            let found = find(&method, path).unwrap();
-            assert_eq!((found.endpoint, found.id.as_str()), (endpoint, id), "{method} {path}");
+            let found = routes::find(&ROUTES, chat::is_id, &method, path).unwrap();
+            assert_eq!((found.endpoint, found.ids.join(" ").as_str()), (endpoint, id), "{method} {path}");
         }
         for path in ["/", "/conversations/", "/conversations/a/b", "/conversations/../x", "/chat/", "/memory/%2e"] {
-            assert!(find(&Method::GET, path).is_none(), "{path}");
+            assert!(routes::find(&ROUTES, chat::is_id, &Method::GET, path).is_none(), "{path}");
         }
     }
 }

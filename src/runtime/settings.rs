@@ -6,6 +6,7 @@ mod form;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) suggestions: Suggestions,
     pub(crate) guards: String,
     pub(crate) policies: String,
+    pub(crate) policies_file: Option<PathBuf>,
     pub(crate) budget: Budget,
     /// None where no answers are sampled.
     pub(crate) sampling: Option<Sampling>,
@@ -227,6 +229,7 @@ impl Settings {
             suggestions: suggestions(&mut form),
             guards: form.value("RUNTIME_GUARDS").unwrap_or_else(|| "[]".to_owned()),
             policies: form.value("RUNTIME_POLICIES").unwrap_or_else(|| "[]".to_owned()),
+            policies_file: form.value("RUNTIME_POLICIES_FILE").map(PathBuf::from),
             budget: budget(&mut form),
             sampling: sampling(&mut form),
             grace: Duration::from_secs(form.number("RUNTIME_SHUTDOWN_SECONDS", 25, 1..=3600)),

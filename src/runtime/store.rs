@@ -5,8 +5,8 @@ mod memory;
 mod tests;
 
 use slipway_database::{
-    ConversationSummary, Embedding, EvaluationResult, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run,
-    SampledTurn, StoredMessage, Turn, UsageMinute,
+    BudgetLease, BudgetRequest, ConversationSummary, Embedding, EvaluationResult, Fault, Generation, MemoryEntry, NewMemory, NewMessage,
+    Page, Remembered, Run, SampledTurn, StoredMessage, Turn, UsageMinute, ViolationMinute,
 };
 
 use crate::settings::{Database, Identity, Storage};
@@ -106,10 +106,16 @@ impl Store {
         store.record_usage(minutes).await
     }
 
-    /// The stored cost of the agent since `start`, in millionths of a dollar.
-    pub(crate) async fn spent_since(&self, start: jiff::Timestamp) -> Result<i64, Fault> {
-        let Self::Postgresql(store) = self else { return Ok(0) };
-        store.spent_since(start).await
+    /// Without a database violations are read from `/metrics`.
+    pub(crate) async fn record_violations(&self, batch: &[ViolationMinute]) -> Result<(), Fault> {
+        let Self::Postgresql(store) = self else { return Ok(()) };
+        store.record_violations(batch).await
+    }
+
+    /// Leases of what the agent's replicas share.
+    pub(crate) async fn lease_budget(&self, request: &BudgetRequest) -> Result<BudgetLease, Fault> {
+        let Self::Postgresql(store) = self else { return Err(Fault::Unavailable("there is no database".to_owned())) };
+        store.lease_budget(request).await
     }
 
     /// The results of an evaluation that were written down.

@@ -20,6 +20,7 @@ mod span;
 mod tests;
 mod turn;
 pub(crate) mod usage;
+pub(crate) mod violations;
 
 use std::fmt;
 use std::sync::Arc;
@@ -131,6 +132,12 @@ impl Telemetry {
         TurnSpan { span, passed: None }
     }
 
+    /// How many turns were accepted since this was asked last that nothing but their spans tells of.
+    pub(crate) fn take_audited(&self) -> u64 {
+        let queues = self.0.iter().flat_map(|telemetry| &telemetry.queues);
+        queues.map(|queue| queue.counts.audited.swap(0, Ordering::Relaxed)).sum()
+    }
+
     /// Sends what there is, now. How many spans could not be delivered by the deadline.
     pub(crate) async fn flush(&self, deadline: Instant) -> u64 {
         let queues = self.0.iter().flat_map(|telemetry| &telemetry.queues);
@@ -183,12 +190,13 @@ impl Inner {
     }
 
     /// Queues a finished span. MLflow does not learn of a remote parent, see [`Self::parent`].
-    fn deliver(&self, mut span: proto::Span, remote_parent: Option<SpanId>) {
-        for queue in &self.queues {
+    /// One destination is enough for a turn to count as audited.
+    fn deliver(&self, mut span: proto::Span, remote_parent: Option<SpanId>, audits: bool) {
+        for (place, queue) in self.queues.iter().enumerate() {
             if let Some(parent) = remote_parent {
                 span.parent_span_id = if queue.name() == mlflow::NAME { Vec::new() } else { parent.0.to_vec() };
             }
-            queue.push(&span);
+            queue.push(&span, audits && place == 0);
         }
     }
 }

@@ -14,26 +14,29 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use slipway_database::Fault;
-use slipway_guards::{Block, Budget, GuardName, Side};
+use slipway_guards::{Asked, Block, Budget, GuardName, Guards, Hold, Ruled, Side};
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
-use slipway_models::{Content, Message};
+use slipway_models::{Content, Message, Usage};
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, judge};
 use crate::evaluation::Sample;
 use crate::failure;
+use crate::record::Whose;
 use crate::telemetry::Inbound;
 use crate::turns::{Full, Running};
 use answering::Answering;
-pub(crate) use event::{Answer, Guarded, Stop, TurnEvent};
+pub(crate) use event::{Answer, Guarded, Stop, TurnEvent, UNKNOWN};
 use lease::Lease;
 pub(crate) use rehearsal::{Rehearsal, Rehearsed, rehearse};
 
 /// How many events may wait for a slow client before the model waits too.
 const EVENT_BUFFER: usize = 64;
+/// The answer of a turn that is thought to come, as long as none is known.
+const EXPECTED_OUTPUT_TOKENS: u64 = 1024;
 /// How long a client waits until its whole answer is stored.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -55,6 +58,10 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    fn whose(&self) -> Whose {
+        Whose::of(self.said.conversation(), &self.trace_id)
+    }
+
     fn inbound(&self) -> Inbound<'_> {
         Inbound { traceparent: self.caller.traceparent.as_deref(), tracestate: self.caller.tracestate.as_deref() }
     }
@@ -136,12 +143,13 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
         };
         Error::unavailable(why).with_header(header::RETRY_AFTER, HeaderValue::from(2))
     })?;
-    let found = guard_input(agent, &mut order).await?;
+    let guards = agent.policies.for_turn()?;
+    let found = guard_input(agent, &guards, &mut order).await?;
     // Nobody listens yet: there must be room for all that is told of a refusal.
     let (listener, turn_events) = mpsc::channel(EVENT_BUFFER.max(found.guarded.len() + 1));
     if let Some(answer) = found.refusal {
         // Nothing of what was refused is kept.
-        agent.recorder.refused(&found.guarded);
+        agent.recorder.refused(&found.guarded, &order.whose());
         for guarded in found.guarded {
             let _ = listener.send(TurnEvent::Guard(guarded)).await;
         }
@@ -157,7 +165,7 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
             Ok(lease) => {
                 let _ = began.send(Ok(()));
                 // On the heap: what is large is not moved again with the task.
-                Box::pin(run(&agent, order, lease, found.guarded, listener, &running)).await;
+                Box::pin(run(&agent, guards, order, lease, found, listener, &running)).await;
             }
             Err(fault) => {
                 let _ = began.send(Err(fault));
@@ -174,28 +182,49 @@ async fn take(agent: &Agent, order: &Order, running: &Running) -> Result<Option<
     Lease::take(agent, running.clone(), id, message, &order.trace_id).await.map(Some)
 }
 
+#[derive(Default)]
 struct Found {
     guarded: Vec<Guarded>,
     refusal: Option<Answer>,
+    tokens_in_prompt: u64,
+    hold: Hold,
 }
 
 /// Masks what must not be kept, and finds what must not be answered.
-async fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
-    let mut found = Found { guarded: Vec::new(), refusal: None };
-    if agent.guards.is_empty() {
-        return Ok(found);
-    }
-    agent.recorder.know_spending(&agent.store).await;
-    let tokens_in_prompt = agent.prompt_tokens(&order.said.texts()).await;
-    let budget = Budget { now: SystemTime::now(), tokens_in_prompt, unpriced: agent.unpriced.as_deref() };
-    let turn = agent.guards.before_turn(&budget);
-    found.guarded.extend(turn.breaches.iter().map(|breach| Guarded::breach(breach, Side::Input)));
-    if let Some(block) = turn.blocked {
-        agent.recorder.refused(&found.guarded);
+async fn guard_input(agent: &Agent, guards: &Guards, order: &mut Order) -> Result<Found, Error> {
+    let mut found = Found::default();
+    let model = &agent.model;
+    let ruled = guards.model(model.provider().as_str(), model.id());
+    found.guarded.extend(ruled.iter().chain(&guards.lacking()).map(Guarded::ruled));
+    if let Some(block) = Ruled::block(&ruled) {
+        agent.recorder.refused(&found.guarded, &order.whose());
         return Err(over_the_limit(block));
     }
+    found.tokens_in_prompt = agent.prompt_tokens(guards, &order.said.texts()).await;
+    let expected = Usage { input_tokens: found.tokens_in_prompt, output_tokens: EXPECTED_OUTPUT_TOKENS, cached_input_tokens: 0 };
+    let budget = Budget {
+        now: SystemTime::now(),
+        tokens_in_prompt: found.tokens_in_prompt,
+        unpriced: agent.unpriced.as_deref(),
+        expected_usd: agent.recorder.cost(model.provider(), model.id(), &expected).unwrap_or_default(),
+        tick: std::time::Instant::now(),
+        lease: Asked::NotYet,
+    };
+    let turn = agent.budgets.before_turn(guards, budget).await;
+    found.hold = turn.hold;
+    found.guarded.extend(turn.breaches.iter().map(|breach| Guarded::breach(breach, Side::Input)));
+    if let Some(block) = turn.blocked {
+        if turn.lacks_lease {
+            return Err(failure::later(Error::unavailable(block.message), 2));
+        }
+        agent.recorder.refused(&found.guarded, &order.whose());
+        return Err(over_the_limit(block));
+    }
+    if guards.is_empty() {
+        return Ok(found);
+    }
     for text in order.said.texts_mut() {
-        let verdict = agent.judge(Side::Input, text).await;
+        let verdict = judge(guards, Side::Input, text).await;
         found.guarded.extend(verdict.findings.iter().map(|finding| Guarded::finding(finding, Side::Input)));
         let blocked = verdict.blocked.map(|block| Answer::refused(block.message));
         let masked = verdict.text.into_owned();
@@ -213,16 +242,17 @@ fn over_the_limit(block: Block) -> Error {
         Some(wait) => Error::new(StatusCode::TOO_MANY_REQUESTS, block.message)
             .with_header(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1))),
         // The agent's author has something to mend.
-        None if block.guard == GuardName::SpendLimit => Error::unavailable(block.message),
+        None if matches!(block.guard, GuardName::SpendLimit | GuardName::AllowedModels) => Error::unavailable(block.message),
         None => Error::bad_request(block.message),
     }
 }
 
 async fn run(
     agent: &Agent,
+    guards: Arc<Guards>,
     order: Order,
     mut lease: Option<Lease>,
-    guarded: Vec<Guarded>,
+    found: Found,
     listener: mpsc::Sender<TurnEvent>,
     running: &Running,
 ) {
@@ -230,8 +260,10 @@ async fn run(
     let alone = Mutex::default();
     let history = lease.as_mut().map(|lease| std::mem::take(&mut lease.history)).unwrap_or_default();
     let sample = agent.sampling.as_ref().and_then(|sampling| sampling.pick(&order, &history));
-    let mut answering = Answering::new(agent, &order, history, &listener, lease.as_ref().map_or(&alone, |lease| &lease.partial));
-    for guarded in guarded {
+    let partial = lease.as_ref().map_or(&alone, |lease| &lease.partial);
+    let mut answering = Answering::new(agent, guards, &order, history, &listener, partial);
+    answering.hold(found.tokens_in_prompt, found.hold);
+    for guarded in found.guarded {
         answering.guard(guarded).await;
     }
     let left = async { if order.cancel_with_client { listener.closed().await } else { std::future::pending().await } };
@@ -277,6 +309,9 @@ async fn conclude(
             Some(saved) => saved,
             None => kept.await,
         };
+        if saved && agent.store.persists() {
+            agent.recorder.kept();
+        }
         if let (true, Some(answered), Some(sampling)) = (saved, answered, &agent.sampling) {
             sampling.offer(answered);
         }

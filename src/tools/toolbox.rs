@@ -170,6 +170,28 @@ impl Toolbox {
         }
     }
 
+    /// The Tool that a call belongs to: itself, or its MCP server. None if there is no such tool.
+    pub async fn origin<'a>(&'a self, call: &'a str) -> Option<&'a str> {
+        if self.tools.contains_key(call) {
+            return Some(call);
+        }
+        for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
+            if server.offered().await.iter().any(|offered| offered.spec.name == call) {
+                return Some(&server.name);
+            }
+        }
+        None
+    }
+
+    /// The MCP servers that a call may belong to by its name, whether they are up or not. Empty for tools of another kind.
+    pub fn possible_servers(&self, call: &str) -> Vec<&str> {
+        if self.tools.contains_key(call) {
+            return Vec::new();
+        }
+        let servers = self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64);
+        servers.map(|server| server.name.as_str()).collect()
+    }
+
     /// Whether a call of the tool changes nothing: http tools by their method, tools of MCP servers as these say; programs may
     /// always change something. None if there is no such tool.
     pub async fn only_reads(&self, call: &str) -> Option<bool> {

@@ -11,6 +11,7 @@ pub(crate) fn of_store(fault: StoreFault) -> Error {
     match fault {
         StoreFault::Unavailable(_) => later(Error::unavailable("the database is not available; try again").because(fault), RETRY_SECONDS),
         StoreFault::Refused(words) => Error::bad_request(words),
+        StoreFault::Full(words) => Error::new(StatusCode::CONFLICT, words),
         fault => Error::internal(fault),
     }
 }

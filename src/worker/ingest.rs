@@ -8,6 +8,7 @@ mod document;
 mod heartbeat;
 mod run;
 mod upload;
+mod vectors;
 
 use std::env;
 use std::ffi::OsString;
@@ -29,7 +30,8 @@ use tracing::{info, warn};
 use crate::embedders::variable;
 use crate::settings::{Refusal, Settings};
 use document::Reader;
-use run::Run;
+pub(crate) use run::Verdict;
+use run::{Removes, Run};
 use upload::UploadedFile;
 
 /// The ingestion and its heartbeat.
@@ -68,7 +70,7 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
     };
     let mut run = Run::new(ingestion);
     let outcome = match prepare(&base, config).await {
-        Ok((source, reader)) => run.drive(&*source, &reader, config.upload.is_none()).await,
+        Ok((source, reader)) => run.drive(&*source, &reader, removes(config)).await,
         Err(error) => Err(error),
     };
     if outcome.is_ok()
@@ -82,13 +84,25 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
     run.end(outcome).await
 }
 
+fn removes(config: &IngestionConfig) -> Removes {
+    match (&config.upload, config.confirm_removal) {
+        (Some(_), _) => Removes::Nothing,
+        (None, false) => Removes::Gone,
+        (None, true) => Removes::Confirmed,
+    }
+}
+
 /// The source, and what reads its documents. Fixes the model of the base.
 async fn prepare(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result<(Box<dyn Source>, Reader)> {
     let model = PassageEmbedder::open(&config.embedding.model, &variable)?;
     let (id, dimensions) = (model.embedder().id().to_owned(), u32::try_from(model.embedder().dimensions())?);
     match base.model().await? {
         Some(known) if known != (id.clone(), dimensions) => {
-            info!(before = known.0, now = id, "another embedding model: all documents are embedded anew");
+            info!(
+                before = known.0,
+                now = id,
+                "another embedding model: all documents are embedded anew, from their sources or from their chunks"
+            );
             base.replace_model(&id, dimensions).await?;
         }
         _ => base.fix_model(&id, dimensions).await?,

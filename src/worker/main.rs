@@ -73,10 +73,13 @@ where
     };
     match runtime.block_on(role(settings)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast_ref::<Refusal>() {
-            Some(refusal) => ended(&refusal.to_string(), ExitCode::from(REFUSED)),
-            None => ended(&format!("slipway-worker: {error:#}\n"), ExitCode::FAILURE),
-        },
+        Err(error) => {
+            if let Some(refusal) = error.downcast_ref::<Refusal>() {
+                return ended(&refusal.to_string(), ExitCode::from(REFUSED));
+            }
+            let code = if error.is::<ingest::Verdict>() { ExitCode::from(REFUSED) } else { ExitCode::FAILURE };
+            ended(&format!("slipway-worker: {error:#}\n"), code)
+        }
     }
 }
 

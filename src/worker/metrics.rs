@@ -48,3 +48,15 @@ impl Metrics {
         Ok(out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_dashboards_ask_for_is_on_the_page() {
+        let metrics = Metrics::new();
+        metrics.watch("/search").answered(200);
+        slipway_peers::has_metrics("slipway_worker_", &metrics.text().unwrap());
+    }
+}

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
+use slipway_http::routes::{self, Found, Route};
 use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, StatusCode, listen, request_metrics, serve};
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,7 +42,7 @@ enum Endpoint {
 }
 
 /// Method, path and what is there; `*` stands for an id.
-const ROUTES: [(Method, &str, Endpoint); 10] = [
+const ROUTES: [Route<Endpoint>; 10] = [
     (Method::GET, "/healthz", Endpoint::Alive),
     (Method::HEAD, "/healthz", Endpoint::Alive),
     (Method::GET, "/readyz", Endpoint::Ready),
@@ -105,18 +106,19 @@ pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
 
 impl Server {
     async fn answer(self: &Arc<Self>, request: Request) -> Result<Reply, Error> {
-        let found = find(request.method(), request.path());
+        let path = request.path().to_owned();
+        let found = routes::find(&ROUTES, is_id, request.method(), &path);
         let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
         let result = match found {
             None => Err(Error::not_found("there is nothing at this path")),
-            Some(Found { endpoint: None, path, .. }) => Err(Error::method_not_allowed(&allowed(path))),
+            Some(Found { endpoint: None, path, .. }) => Err(routes::method_not_allowed(&ROUTES, path)),
             Some(Found { endpoint: Some(endpoint), ids, .. }) => self.reply(endpoint, &ids, request).await,
         };
         watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
         result
     }
 
-    async fn reply(self: &Arc<Self>, endpoint: Endpoint, ids: &[String], request: Request) -> Result<Reply, Error> {
+    async fn reply(self: &Arc<Self>, endpoint: Endpoint, ids: &[&str], request: Request) -> Result<Reply, Error> {
         // Neither the kubelet nor Prometheus has a token, and they learn nothing of documents.
         match endpoint {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => return Err(Error::unavailable("draining")),
@@ -128,7 +130,7 @@ impl Server {
             return Err(request.refuse(refused).await);
         }
         let [base, more @ ..] = ids else { return Err(Error::not_found("there is nothing at this path")) };
-        let document = more.first().map(String::as_str).unwrap_or_default();
+        let document = more.first().copied().unwrap_or_default();
         let work = async {
             match endpoint {
                 Endpoint::Search => search::search(self, base, request).await,
@@ -145,45 +147,8 @@ impl Server {
     }
 }
 
-/// A path that exists; the endpoint is missing where its method is another.
-struct Found {
-    path: &'static str,
-    endpoint: Option<Endpoint>,
-    ids: Vec<String>,
-}
-
-fn find(method: &Method, path: &str) -> Option<Found> {
-    let mut found = None;
-    for (allowed, pattern, endpoint) in &ROUTES {
-        let Some(ids) = matched(pattern, path) else { continue };
-        if allowed == method {
-            return Some(Found { path: pattern, endpoint: Some(*endpoint), ids });
-        }
-        found = Some(Found { path: pattern, endpoint: None, ids });
-    }
-    found
-}
-
-/// The ids in a path that fits the pattern.
-fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
-    let (mut patterns, mut parts) = (pattern.split('/'), path.split('/'));
-    let mut ids = Vec::new();
-    loop {
-        match (patterns.next(), parts.next()) {
-            (None, None) => return Some(ids),
-            (Some("*"), Some(id)) if is_id(id) => ids.push(id.to_owned()),
-            (Some(pattern), Some(part)) if pattern == part => {}
-            _ => return None,
-        }
-    }
-}
-
 fn is_id(text: &str) -> bool {
     (1..=ID_LEN_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-}
-
-fn allowed(path: &str) -> Vec<Method> {
-    ROUTES.iter().filter(|(_, pattern, _)| *pattern == path).map(|(method, ..)| method.clone()).collect()
 }
 
 #[cfg(test)]
@@ -199,16 +164,12 @@ mod tests {
             (Method::GET, "/knowledge-bases/kb_docs/search", None, &["kb_docs"]),
             (Method::DELETE, "/knowledge-bases/kb_docs/documents/doc_1", Some(Endpoint::DeleteDocument), &["kb_docs", "doc_1"]),
         ] {
-            let found = find(&method, path).unwrap();
-            assert_eq!(
-                (found.endpoint, found.ids.iter().map(String::as_str).collect::<Vec<_>>()),
-                (endpoint, ids.to_vec()),
-                "{method} {path}"
-            );
+            let found = routes::find(&ROUTES, is_id, &method, path).unwrap();
+            assert_eq!((found.endpoint, found.ids), (endpoint, ids.to_vec()), "{method} {path}");
         }
         let long = format!("/knowledge-bases/{}/search", "x".repeat(ID_LEN_MAX + 1));
         for path in ["/", "/knowledge-bases//search", "/knowledge-bases/../search", "/knowledge-bases/a/documents/b/c", "/*", &long] {
-            assert!(find(&Method::POST, path).is_none(), "{path}");
+            assert!(routes::find(&ROUTES, is_id, &Method::POST, path).is_none(), "{path}");
         }
     }
 }

@@ -4,7 +4,7 @@ use slipway_api::contract::UPLOADS;
 use slipway_api::worker::{Document, DocumentPage, DocumentStatus, ResultMetadata, SearchRequest, SearchResult};
 use slipway_database::Fault;
 use slipway_database::knowledge::{self, Filter, Hit, KnowledgeBase, KnowledgeOptions, SearchQuery};
-use slipway_http::{Error, StatusCode};
+use slipway_http::Error;
 use slipway_models::embedding::Vector;
 use tracing::warn;
 
@@ -74,7 +74,7 @@ impl Store {
 
 impl Upload {
     pub(crate) async fn append(&mut self, part: &[u8]) -> Result<(), Error> {
-        self.base.put_part(&self.id, self.parts, part).await.map_err(of_quota)?;
+        self.base.put_part(&self.id, self.parts, part).await.map_err(failure::of_store)?;
         self.parts += 1;
         self.bytes += part.len() as u64;
         Ok(())
@@ -107,13 +107,6 @@ impl Drop for Upload {
 fn of_missing(fault: Fault) -> Error {
     match fault {
         Fault::Refused(words) => failure::later(Error::unavailable(format!("{words}, or not yet; try again in a moment")), 2),
-        fault => failure::of_store(fault),
-    }
-}
-
-fn of_quota(fault: Fault) -> Error {
-    match fault {
-        Fault::Refused(words) => Error::new(StatusCode::CONFLICT, words),
         fault => failure::of_store(fault),
     }
 }

@@ -107,28 +107,37 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
     // Agents come last: each is looked at every 30 s, and while an API server is behind, each look writes its status once more.
     let made = [
         (
+            "GuardrailPolicy",
+            "guardrailpolicies",
+            json!({"name": "\u{20ac}".repeat(128), "description": "\u{20ac}".repeat(341), "severity": "critical",
+            "rules": vec![json!({"type": "blocked_topics", "operator": "contains", "value": format!("a{}", "\"".repeat(2047))}); 16]}),
+        ),
+        (
             "Tool",
+            "tools",
             json!({"name": "n", "type": "http", "endpoint": "https://example.com", "description": "\u{20ac}".repeat(4096),
             "headers": (0..30).map(|at| (format!("X-{at}"), json!("\u{e9}".repeat(2047)))).collect::<Value>(),
             "parameters": (0..64).map(|at| json!({"name": format!("p{at}"), "type": "string", "description": "\u{20ac}".repeat(600)})).collect::<Vec<_>>()}),
         ),
         (
             "Skill",
+            "skills",
             json!({"name": "n", "description": "\u{20ac}".repeat(1024), "instructions": "\u{e9}".repeat(32 * KIB),
             "files": {"a": "\u{e9}".repeat(64 * KIB), "b": "\u{e9}".repeat(64 * KIB)}}),
         ),
-        ("KnowledgeBase", json!({"name": "N", "description": "\u{20ac}".repeat(2048)})),
+        ("KnowledgeBase", "knowledgebases", json!({"name": "N", "description": "\u{20ac}".repeat(2048)})),
         (
             "Agent",
+            "agents",
             json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
             "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
         ),
     ];
-    for (of, spec) in &made {
+    for (of, plural, spec) in &made {
         for at in 0..50 {
             let mut object = kind(of, &format!("{}-{at}", of.to_lowercase()), spec);
             object["metadata"]["annotations"] = annotations.clone();
-            let path = format!("/apis/agents.slipway.dev/v1/namespaces/{namespace}/{}s", of.to_lowercase());
+            let path = format!("/apis/agents.slipway.dev/v1/namespaces/{namespace}/{plural}");
             let create = cluster.whole("POST", &path).json(&object);
             // So much at once may take an API server longer than it lets itself take, and then some of it is there all the same.
             poll(120, || match create.try_send() {

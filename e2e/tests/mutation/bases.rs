@@ -52,6 +52,16 @@ pub(super) const BASES: &[Base] = &[
         name: "table",
         spec: "{name: Table, sources: [{name: s, databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}]}",
     },
+    Base {
+        kind: "GuardrailPolicy",
+        name: "limits",
+        spec: "{name: Limits, description: What agents may cost., severity: warning, enabled: true, rules: [{type: max_tokens, operator: lt, value: '4096'}]}",
+    },
+    Base {
+        kind: "GuardrailPolicy",
+        name: "topics",
+        spec: "{name: Topics, severity: critical, rules: [{type: blocked_topics, operator: contains, value: 'violence, self_harm'}], rollback: false}",
+    },
     Base { kind: "Skill", name: "forms", spec: SKILL },
     Base { kind: "Dataset", name: "golden", spec: DATASET },
     Base { kind: "Dataset", name: "elsewhere", spec: ELSEWHERE },
@@ -108,6 +118,7 @@ quota: {pods: '20', requests.cpu: '4'}
 containerLimits: {default: {memory: 256Mi}, defaultRequest: {memory: 64Mi}, max: {memory: 1Gi}}
 gcpServiceAccounts: [hello@project.example]
 knowledgeVolume: files
+requiredPolicies: [limits]
 allowedPodSettings:
   priorityClassNames: [important]
   runtimeClassNames: [sandboxed]
@@ -243,7 +254,7 @@ governance:
   limits: {blockedTopics: [weapons], dailyCostUsd: '2.50', maxTokensPerRequest: 4000, requestsPerMinute: 60, prices: [{model: gpt-mine, inputUsd: 3, outputUsd: '0.25'}]}
   evalDataset: guests
   minQualityScore: 0
-  policies: [default]
+  policies: [default, topics]
 podTemplate:
   labels: {cost-center: hospitality}
   annotations: {example.com/contact: desk}

@@ -71,7 +71,15 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let _policies = Policies::apply(
         &team.slug,
         &settings,
-        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rest", "-confine-state"],
+        &[
+            "-confine-manager",
+            "-confine-bindings",
+            "-confine-jobs",
+            "-confine-rollback",
+            "-confine-defaults",
+            "-confine-rest",
+            "-confine-state",
+        ],
         None,
     );
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
@@ -79,9 +87,21 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     team.agent("hello", &json!({"suspend": true}));
     team.apply(&resource("EvaluationRun", &json!({"agent": "hello"})));
     team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
+    team.kubectl("wait guardrailpolicy/default-cost --for=create --timeout=30s").ok();
+    team.kubectl("delete guardrailpolicy default-cost --timeout=30s").ok();
+    let mut policy = resource("GuardrailPolicy", &tokens());
+    policy["metadata"]["finalizers"] = json!(["agents.slipway.dev/default-policy", "example.com/kept"]);
+    team.apply(&policy);
     manager(&team, &names[0], &users[0]);
+    // Nobody else would, and the team could not go.
+    team.kubectl("patch guardrailpolicy probe --type=merge -p").arg(r#"{"metadata":{"finalizers":null}}"#).ok();
+    team.kubectl("delete guardrailpolicy probe --timeout=30s").ok();
     rest(&team, &users[1]);
     state(&team, &users[2]);
+}
+
+fn tokens() -> Value {
+    json!({"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]})
 }
 
 fn manager(team: &Team, name: &str, user_name: &str) {
@@ -101,6 +121,15 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let mut first = pod()["spec"]["containers"].clone();
     first[0]["name"] = json!("first");
     let none: &[&str] = &["has no account of the cluster"];
+    let asks: &[&str] = &["of Agents the Slipway manager writes the annotations agents.slipway.dev/deploy-release and"];
+    let annotated = |note: &str| format!("-n {here} annotate agent hello {note} {dry}");
+    let begins: &[&str] = &["the Slipway manager makes the GuardrailPolicies that a team begins with"];
+    let guard = |name: &str| {
+        let mut policy = resource("GuardrailPolicy", &tokens());
+        policy["metadata"]["name"] = json!(name);
+        policy
+    };
+    let guarded = |change: &str| format!("-n {here} patch guardrailpolicy probe --type=merge {dry} -p {change}");
     let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
     let namespace = |standard: &str| {
         let labels = json!({"pod-security.kubernetes.io/enforce": standard});
@@ -140,6 +169,22 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), secrets(&json!([])), bind),
         Try::with(create(here), everything, rights),
         Try::new(format!("-n {here} delete rolebinding theirs {dry}"), delete),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {{\"spec\":{{\"suspend\":false}}}}"), asks),
+        Try::new(format!("-n {here} label agent hello a=b {dry}"), asks),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {{\"metadata\":{{\"finalizers\":[\"a.b/c\"]}}}}"), asks),
+        Try::new(annotated("agents.slipway.dev/suspend=false"), asks),
+        Try::new(format!("-n {here} delete agent hello {dry}"), asks),
+        Try::with(create(here), resource("Agent", &json!({"name": "Probe", "framework": "custom"})), asks),
+        Try::new(annotated("agents.slipway.dev/deploy-release=1 agents.slipway.dev/rolled-back=2"), &[]),
+        Try::with(create(here), resource("GuardrailPolicy", &tokens()), begins),
+        Try::with(create(here), guard("default-cost"), &[]),
+        Try::with(create("default"), guard("default-cost"), begins),
+        Try::new(guarded(r#"{"spec":{"enabled":false}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"labels":{"a":"b"}}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"annotations":{"a":"b"}}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"finalizers":["agents.slipway.dev/default-policy"]}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"finalizers":["example.com/kept"]}}"#), &[]),
+        Try::new(format!("-n {here} delete guardrailpolicy probe {dry}"), begins),
         Try::new(format!("create namespace team-{name} {dry}"), standard),
         Try::with(format!("create {dry} -f -"), namespace("privileged"), standard),
         Try::with(format!("create {dry} -f -"), namespace("restricted"), &[]),
@@ -177,6 +222,9 @@ fn rest(team: &Team, user_name: &str) {
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), bind),
         Try::with(create(here), agent, &[]),
         Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), &[]),
+        Try::with(create("default"), resource("GuardrailPolicy", &tokens()), away),
+        Try::with(create(here), resource("GuardrailPolicy", &tokens()), &[]),
+        Try::new(format!("-n {here} patch configmap slipway-policies --type=merge {dry} -p {{\"data\":null}}"), away),
         Try::with(create("default"), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), away),
         Try::with(create(here), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), &[]),
         Try::with(create(here), binding("slipway-admin", "probe", &user("ann@example.com"), &member), &[]),
@@ -273,6 +321,9 @@ fn no_account_may_more_than_its_work_takes() {
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(jobs), [true, false, false]);
     let fills = |account: &str| can(account, "patch ingestions.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(fills), [true, false, false]);
+    // The manager makes the policies that a team begins with, and lets go of them: an admission policy says that it changes none.
+    let guards = |account: &str| can(account, "patch guardrailpolicies.agents.slipway.dev --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(guards), [true, true, false]);
     let judges = |account: &str| can(account, "patch evaluationruns.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(judges), [true, false, true]);
 }
@@ -304,6 +355,10 @@ fn roles_for_people_open_no_secret() {
             format!("patch agents.agents.slipway.dev --subresource=status -n {here}"),
             format!("patch knowledgebases.agents.slipway.dev --subresource=status -n {here}"),
             format!("create jobs.batch -n {here}"),
+            // The file in which agents' pods read the policies that hold them.
+            format!("patch configmap/slipway-policies -n {here}"),
+            format!("delete configmap/slipway-policies -n {here}"),
+            format!("patch guardrailpolicies.agents.slipway.dev --subresource=status -n {here}"),
             "patch namespaces".to_owned(),
         ] {
             assert!(!can(&what), "{role} should not be able to {what}");

@@ -73,6 +73,7 @@ fn nobody_signs_with_the_name_of_another() {
     let mut other = own.clone();
     other["metadata"]["annotations"][BY] = json!("ann@example.com");
 
+    let tokens = json!({"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]});
     let word: &[&str] = &["agents.slipway.dev/changed-by", "REST alone", "leave it out"];
     let manager: &[&str] = &["the field manager slipway", "--field-manager"];
     let book: &[&str] = &["metadata.managedFields", "leave metadata.managedFields out"];
@@ -85,6 +86,7 @@ fn nobody_signs_with_the_name_of_another() {
         Try::with(on("create"), signed("AgentRelease", json!({"agent": "hello"})), word),
         Try::with(on("create"), signed("Dataset", json!({"cases": [{"input": "a"}]})), word),
         Try::with(on("create"), signed("EvaluationRun", json!({"agent": "hello"})), word),
+        Try::with(on("create"), signed("GuardrailPolicy", tokens), word),
         Try::with(on("create"), member, word),
         Try::new(patch("", json!({"metadata": {"annotations": {BY: "eve@example.com"}}})), word),
         Try::new(patch("", json!({"metadata": {"annotations": {BY: "BOB@example.com"}}})), word),

@@ -24,6 +24,10 @@ fn manifest(kind: &str, name: &str, spec: &str) -> Value {
         "Skill" => whole["spec"] = json!({"name": "name", "description": "What it does.", "instructions": "Do it."}),
         "AgentRelease" | "EvaluationRun" => whole["spec"] = json!({"agent": "helper"}),
         "Ingestion" => whole["spec"] = json!({"knowledgeBase": "docs"}),
+        "GuardrailPolicy" => {
+            whole["spec"]["severity"] = json!("critical");
+            whole["spec"]["rules"] = json!([{"type": "blocked_topics", "operator": "contains", "value": "violence"}]);
+        }
         "Dataset" => whole["spec"] = json!({"cases": [{"input": "Who are you?"}]}),
         _ => {}
     }
@@ -152,6 +156,7 @@ fn an_ingestion_changes_in_two_fields_alone() {
         json!({"source": {"credentialsSecret": "other"}}),
         json!({"source": null, "sourceName": "files"}),
         json!({"source": null, "upload": "up_1"}),
+        json!({"confirmRemoval": true}),
     ];
     let others = others.map(|spec| (spec.clone(), ask(&spec)));
     let ends = patch(&json!({"cancel": true}), "");

@@ -8,16 +8,19 @@ const AGENT: &str =
 const TRACKS: &str = "metadata.name: must not end with -canary, -candidate or -primary; other tracks of an agent use these";
 const LABEL: &str = "metadata.name: must begin with a lower-case letter and have at most 63 lower-case letters, digits and hyphens";
 const INGESTION: &str = "metadata.name: must begin with a lower-case letter and have at most 56 lower-case letters, digits and hyphens; the Job is named after it";
+const RESERVED: &str = "metadata.name: default stands for the four policies that every team begins with; choose another name";
 const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 11] = [
+pub(super) const RULES: [(&str, &str); 13] = [
     ("Agent", LENGTH),
     ("Agent", AGENT),
     ("Agent", TRACKS),
     ("AgentRelease", LABEL),
     ("Dataset", LABEL),
     ("EvaluationRun", LABEL),
+    ("GuardrailPolicy", LABEL),
+    ("GuardrailPolicy", RESERVED),
     ("Ingestion", INGESTION),
     ("KnowledgeBase", LABEL),
     ("Skill", LABEL),
@@ -41,7 +44,7 @@ fn agents() {
 
 #[test]
 fn all_other_kinds_in_namespaces() {
-    for kind in ["Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun"] {
+    for kind in ["Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "GuardrailPolicy"] {
         accepted(&manifest(kind, &"a".repeat(63), "{}"));
         for name in [&"a".repeat(64), "1st", "a.b"] {
             refused(&manifest(kind, name, "{}"), &[LABEL]);
@@ -58,6 +61,14 @@ fn ingestions() {
 }
 
 #[test]
+fn guardrail_policies() {
+    for name in ["default-tokens", "defaults", "a"] {
+        accepted(&manifest("GuardrailPolicy", name, "{}"));
+    }
+    refused(&manifest("GuardrailPolicy", "default", "{}"), &[RESERVED]);
+}
+
+#[test]
 fn teams() {
     accepted(&manifest("Team", &"a".repeat(58), "{}"));
     for name in [&"a".repeat(59), "1st", "a.b"] {
@@ -68,7 +79,9 @@ fn teams() {
 /// What the API server refuses of any kind.
 #[test]
 fn nobodys_name() {
-    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "Ingestion", "Team"] {
+    for kind in
+        ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "GuardrailPolicy", "Ingestion", "Team"]
+    {
         for name in ["A", "a_b", "-a", "a-", "a/../b", "ä"] {
             refused(&manifest(kind, name, "{}"), &[]);
         }

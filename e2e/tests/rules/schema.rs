@@ -120,6 +120,17 @@ fn teams_knowledge_bases_and_releases() {
         ("Ingestion", "spec.source.googleDrive.folderId", "{source: {googleDrive: {folderId: a/b}, credentialsSecret: s}}"),
         ("Ingestion", "spec.source.databricks.host", "{source: {databricks: {host: 'a b', path: a.b.c}, credentialsSecret: s}}"),
         ("Ingestion", "spec.ttlSecondsAfterFinished", "{upload: up_1, ttlSecondsAfterFinished: -1}"),
+        ("Team", "spec.requiredPolicies[1]", "{requiredPolicies: [a, a]}"),
+        ("Team", "spec.requiredPolicies[0]", "{requiredPolicies: [../a]}"),
+        ("GuardrailPolicy", "spec.severity", "{severity: fatal}"),
+        ("GuardrailPolicy", "spec.enabled", "{enabled: sometimes}"),
+        ("GuardrailPolicy", "spec.rules", "{rules: []}"),
+        ("GuardrailPolicy", "spec.rules[0].type", "{rules: [{type: max_size, operator: lt, value: '1'}]}"),
+        ("GuardrailPolicy", "spec.rules[0].operator", "{rules: [{type: max_tokens, operator: gt, value: '1'}]}"),
+        ("GuardrailPolicy", "spec.rules[0].value", "{rules: [{type: max_tokens, operator: lt, value: 1}]}"),
+        ("GuardrailPolicy", "spec.rules[0].value", "{rules: [{type: max_tokens, operator: lt}]}"),
+        ("GuardrailPolicy", "spec.rules[0].unit", "{rules: [{type: max_tokens, operator: lt, value: '1', unit: k}]}"),
+        ("GuardrailPolicy", "spec.agents", "{agents: [hello]}"),
         ("AgentRelease", "spec.agent", "{agent: null}"),
         ("AgentRelease", "spec.agent", "{agent: ../helper}"),
         ("AgentRelease", "spec.author", "{author: ''}"),
@@ -204,6 +215,9 @@ fn required_fields() {
         ("Skill", "description"),
         ("Skill", "instructions"),
         ("EvaluationRun", "agent"),
+        ("GuardrailPolicy", "name"),
+        ("GuardrailPolicy", "severity"),
+        ("GuardrailPolicy", "rules"),
     ] {
         let mut whole = manifest(kind, "faulty", "{}");
         accepted(&whole);

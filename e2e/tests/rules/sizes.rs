@@ -10,10 +10,12 @@ const FILES: &str = "the files have more than 256 KiB together";
 const PATH: &str = "must have at most 1024 bytes";
 const PREFIX: &str = "must have at most 1024 bytes, as keys of objects have";
 const JQL: &str = "must have at most 4096 bytes";
+const DESCRIPTION: &str = "must have at most 1024 bytes";
+const VALUE: &str = "value: must have at most 2048 bytes";
 const TOGETHER: &str = "must have at most 120 KiB (122880 bytes) together, the most that reaches an agent";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 10] = [
+pub(super) const RULES: [(&str, &str); 12] = [
     ("Agent", PROMPT),
     ("Skill", INSTRUCTIONS),
     ("Skill", FILES),
@@ -24,6 +26,8 @@ pub(super) const RULES: [(&str, &str); 10] = [
     ("Ingestion", PATH),
     ("Ingestion", PREFIX),
     ("Ingestion", JQL),
+    ("GuardrailPolicy", DESCRIPTION),
+    ("GuardrailPolicy", VALUE),
 ];
 
 fn with(kind: &str, fields: &Value) -> Value {
@@ -72,6 +76,30 @@ fn sources_of_documents() {
         accepted(&once(most));
         refused(&once(most + 1), &[&format!("spec.source.{part}.{field}"), says]);
     }
+}
+
+#[test]
+fn guardrail_policies() {
+    let description = |bytes| with("GuardrailPolicy", &json!({"description": text(bytes)}));
+    accepted(&description(1024));
+    refused(&description(1025), &["spec.description", DESCRIPTION]);
+    // The rules on values are met with the most and the longest of them.
+    let rules = |type_: &str, operator: &str, value: &str, count: usize| {
+        let rule = json!({"type": type_, "operator": operator, "value": value});
+        with("GuardrailPolicy", &json!({"rules": vec![rule; count]}))
+    };
+    let list = |item: &str| format!("{}{item}", format!("{item},").repeat((2048 - item.len()) / (item.len() + 1)));
+    for (type_, operator, value) in [
+        ("blocked_topics", "contains", text(2048)),
+        ("blocked_topics", "contains", list("a")),
+        ("denied_tools", "contains", list("a")),
+        ("allowed_models", "in", list("openai:*")),
+        ("required_guards", "contains", list("pii-detection")),
+    ] {
+        accepted(&rules(type_, operator, &value, 16));
+        refused(&rules(type_, operator, &value, 17), &["spec.rules", "16"]);
+    }
+    refused(&rules("blocked_topics", "contains", &text(2049), 1), &["spec.rules[0].value", VALUE]);
 }
 
 #[test]

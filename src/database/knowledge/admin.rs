@@ -89,8 +89,11 @@ impl KnowledgeAdmin {
     /// Makes a base, or mends its quotas. A base of the same name whose object was another is dropped.
     pub async fn ensure_base(&self, spec: &BaseSpec) -> Result<(), Fault> {
         const TEAM: &str = "
-            INSERT INTO slipway.teams AS t (team, upload_quota) VALUES ($1, $2)
-            ON CONFLICT (team) DO UPDATE SET upload_quota = excluded.upload_quota WHERE t.upload_quota <> excluded.upload_quota";
+            INSERT INTO slipway.teams AS t (team, upload_quota, document_quota, chunk_quota) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (team) DO UPDATE
+            SET upload_quota = excluded.upload_quota, document_quota = excluded.document_quota, chunk_quota = excluded.chunk_quota
+            WHERE (t.upload_quota, t.document_quota, t.chunk_quota)
+                  IS DISTINCT FROM (excluded.upload_quota, excluded.document_quota, excluded.chunk_quota)";
         const FORMER: &str =
             "UPDATE slipway.bases SET gone_since = now() WHERE team = $1 AND kb_id = $2 AND uid <> $3 AND gone_since IS NULL";
         const MEND: &str = "
@@ -104,7 +107,8 @@ impl KnowledgeAdmin {
             let mut work = self.door.begin_long().await?;
             // Managers one after the other.
             run(&mut work, "LOCK TABLE slipway.builds IN SHARE ROW EXCLUSIVE MODE".to_owned()).await?;
-            ask(TEAM).bind(&spec.team).bind(signed(spec.team_upload_quota)).execute(&mut *work).await?;
+            let team = ask(TEAM).bind(&spec.team).bind(signed(spec.team_upload_quota));
+            team.bind(signed(spec.quota.documents)).bind(signed(spec.quota.chunks)).execute(&mut *work).await?;
             ask(FORMER).bind(&spec.team).bind(&spec.kb_id).bind(&spec.uid).execute(&mut *work).await?;
             let mended = ask(MEND).bind(&spec.uid).bind(&spec.team_uid).bind(signed(spec.upload_quota)).bind(&spec.team).bind(&spec.kb_id);
             if mended.execute(&mut *work).await?.rows_affected() == 0 {

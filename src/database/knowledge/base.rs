@@ -96,8 +96,8 @@ impl KnowledgeBase {
         Ok(())
     }
 
-    /// Another model: all vectors go at once, and every document needs work in the next ingestion, whatever its version. Until
-    /// then documents are found in full text. Documents that are being written are refused when they are published.
+    /// Another model: all vectors go at once, and every document needs work in the next ingestion of its source, whatever its
+    /// version. What is not read again gets its vectors from [`Self::unembedded`]; until then it is found in full text. Documents that are being written are refused when they are published.
     pub async fn replace_model(&self, model: &str, dimensions: u32) -> Result<(), Fault> {
         check_dimensions(dimensions as usize)?;
         self.run(ask("SELECT slipway.replace_model($1, $2, $3)").bind(&*self.kb).bind(model).bind(small(dimensions))).await?;

@@ -8,8 +8,8 @@ use sqlx::Row;
 
 use super::base::KnowledgeBase;
 use super::draft::Draft;
-use super::types::{DocumentMeta, NewChunk, Report, json};
-use crate::connection::ask;
+use super::types::{DocumentMeta, Ending, NewChunk, Report, json};
+use crate::connection::{Question, ask};
 use crate::conversation::clean;
 use crate::{Fault, id};
 
@@ -31,12 +31,31 @@ pub enum Begun {
     Succeeded,
 }
 
+/// A document as a source lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    pub key: String,
+    /// None if the source tells none.
+    pub version: Option<String>,
+    pub filename: String,
+    pub uri: String,
+}
+
 /// A document that a source lists and that needs work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub key: String,
     /// SHA-256 of the bytes that are shown of it. If what is fetched has the same, [`Ingestion::mark_seen`] is enough.
     pub content_hash: Option<[u8; 32]>,
+}
+
+/// What came of removing what a source no longer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// How many documents went.
+    Removed(u64),
+    /// The source has next to nothing of what was indexed, so that nothing went: how many documents it has, and how many not.
+    Doubtful { found: u64, missing: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -79,8 +98,8 @@ impl Ingestion {
     }
 
     /// Ends it. An ingestion that succeeds has been [`Self::settle`]d before. False if another process has it.
-    pub async fn end(&self, report: &Report, succeeded: bool) -> Result<bool, Fault> {
-        let phase = if succeeded { "succeeded" } else { "failed" };
+    pub async fn end(&self, report: &Report, ending: Ending) -> Result<bool, Fault> {
+        let phase = ending.as_str();
         self.base.run(ask("SELECT slipway.discard_drafts($1, $2)").bind(&*self.base.kb).bind(&self.holder)).await?;
         self.send(&Report { phase: phase.to_owned(), ..report.clone() }, true).await
     }
@@ -99,14 +118,13 @@ impl Ingestion {
         Ok(rows.first().map_or(Ok(false), |row| row.try_get("held"))?)
     }
 
-    /// Of documents that the source lists, by key and version, those that need work: new, changed, or not readable the last
-    /// time. The others are marked as seen.
-    pub async fn changed(&self, listed: &[(String, Option<String>)]) -> Result<Vec<Changed>, Fault> {
+    /// Of documents that the source lists, those that need work: new, of another version or format, or not readable the last
+    /// time. The others are marked as seen, under the names that they have now.
+    pub async fn changed(&self, listed: &[Listed]) -> Result<Vec<Changed>, Fault> {
         let mut changed = Vec::new();
         for listed in listed.chunks(KEYS) {
-            let (keys, versions) = keys(listed)?;
-            let question = ask("SELECT key, content_hash FROM slipway.changed($1, $2, $3, $4, $5)");
-            for row in self.base.rows(self.mine(question).bind(keys).bind(versions)).await? {
+            let question = ask("SELECT key, content_hash FROM slipway.changed($1, $2, $3, $4, $5, $6, $7)");
+            for row in self.base.rows(of_listed(self.mine(question), listed)?).await? {
                 let hash: Option<&[u8]> = row.try_get("content_hash")?;
                 changed.push(Changed { key: row.try_get("key")?, content_hash: hash.and_then(|hash| hash.try_into().ok()) });
             }
@@ -115,12 +133,11 @@ impl Ingestion {
     }
 
     /// Documents that need no work after all, such as ones whose content is the same under a new version. How many are known.
-    pub async fn mark_seen(&self, seen: &[(String, Option<String>)]) -> Result<u64, Fault> {
+    pub async fn mark_seen(&self, seen: &[Listed]) -> Result<u64, Fault> {
         let mut marked = 0;
         for seen in seen.chunks(KEYS) {
-            let (keys, versions) = keys(seen)?;
-            let question = ask("SELECT slipway.mark_seen($1, $2, $3, $4, $5) AS marked");
-            marked += self.base.count(self.mine(question).bind(keys).bind(versions), "marked").await?;
+            let question = ask("SELECT slipway.mark_seen($1, $2, $3, $4, $5, $6, $7) AS marked");
+            marked += self.base.count(of_listed(self.mine(question), seen)?, "marked").await?;
         }
         Ok(marked)
     }
@@ -146,15 +163,22 @@ impl Ingestion {
         self.publish(None, meta, Some(error)).await
     }
 
-    /// Removes the documents of the source that this ingestion has not seen; how many. Only after a complete traversal.
-    pub async fn remove_unseen(&self) -> Result<u64, Fault> {
+    /// Removes the documents of the source that this ingestion has not seen. Only after a complete traversal. Unless it is
+    /// confirmed, nothing goes if next to nothing of what was indexed was found.
+    pub async fn remove_unseen(&self, confirmed: bool) -> Result<Removal, Fault> {
+        const REMOVE: &str = "SELECT removed, found, missing FROM slipway.remove_unseen($1, $2, $3, $4)";
         let mut removed = 0;
         loop {
-            let batch = self.base.count(self.mine(ask("SELECT slipway.remove_unseen($1, $2, $3) AS removed")), "removed").await?;
-            removed += batch;
-            if batch == 0 {
-                self.base.sweep().await?;
-                return Ok(removed);
+            let rows = self.base.rows(self.mine(ask(REMOVE)).bind(confirmed)).await?;
+            let row = rows.first().ok_or_else(|| Fault::Broken("a removal had no outcome".to_owned()))?;
+            let count = |name| Ok::<u64, Fault>(row.try_get::<i64, _>(name)?.unsigned_abs());
+            match row.try_get::<Option<i64>, _>("removed")? {
+                None => return Ok(Removal::Doubtful { found: count("found")?, missing: count("missing")? }),
+                Some(0) => {
+                    self.base.sweep().await?;
+                    return Ok(Removal::Removed(removed));
+                }
+                Some(batch) => removed += batch.unsigned_abs(),
             }
         }
     }
@@ -174,7 +198,7 @@ impl Ingestion {
     }
 
     /// The first three parameters of every function that only the holder may call.
-    pub(super) fn mine<'q>(&'q self, question: crate::connection::Question<'q>) -> crate::connection::Question<'q> {
+    pub(super) fn mine<'q>(&'q self, question: Question<'q>) -> Question<'q> {
         question.bind(&*self.base.kb).bind(&self.uid).bind(&self.holder)
     }
 }
@@ -190,13 +214,17 @@ impl KnowledgeBase {
     }
 }
 
-type Listed<'a> = (Vec<&'a str>, Vec<Option<String>>);
-
-fn keys(listed: &[(String, Option<String>)]) -> Result<Listed<'_>, Fault> {
-    for (key, _) in listed {
+/// Binds what is listed: keys, versions, file names and addresses.
+fn of_listed<'q>(question: Question<'q>, listed: &'q [Listed]) -> Result<Question<'q>, Fault> {
+    for Listed { key, filename, .. } in listed {
         check_text("key of a document", key)?;
+        check_text("filename", filename)?;
     }
-    Ok(listed.iter().map(|(key, version)| (key.as_str(), version.as_deref().map(clean))).unzip())
+    let keys: Vec<&str> = listed.iter().map(|listed| listed.key.as_str()).collect();
+    let versions: Vec<Option<String>> = listed.iter().map(|listed| listed.version.as_deref().map(clean)).collect();
+    let filenames: Vec<&str> = listed.iter().map(|listed| listed.filename.as_str()).collect();
+    let uris: Vec<String> = listed.iter().map(|listed| clean(&listed.uri)).collect();
+    Ok(question.bind(keys).bind(versions).bind(filenames).bind(uris))
 }
 
 /// Part of a key of the database.

@@ -8,12 +8,16 @@ use crate::connection::ask;
 use crate::steps::{self, Step};
 use crate::{Fault, roles};
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 9] = [
     Step { version: 1, name: "knowledge bases", sql: include_str!("../migrations/knowledge/0001_bases.sql") },
     Step { version: 2, name: "ingestions", sql: include_str!("../migrations/knowledge/0002_ingestions.sql") },
     Step { version: 3, name: "documents", sql: include_str!("../migrations/knowledge/0003_documents.sql") },
     Step { version: 4, name: "search", sql: include_str!("../migrations/knowledge/0004_search.sql") },
     Step { version: 5, name: "uploads", sql: include_str!("../migrations/knowledge/0005_uploads.sql") },
+    Step { version: 6, name: "doubtful removals", sql: include_str!("../migrations/knowledge/0006_removals.sql") },
+    Step { version: 7, name: "names of documents", sql: include_str!("../migrations/knowledge/0007_names.sql") },
+    Step { version: 8, name: "vectors of another model", sql: include_str!("../migrations/knowledge/0008_models.sql") },
+    Step { version: 9, name: "quotas", sql: include_str!("../migrations/knowledge/0009_quotas.sql") },
 ];
 
 const LATEST: i32 = STEPS[STEPS.len() - 1].version;

@@ -115,6 +115,11 @@ fn written(vector: &HalfVector) -> String {
     text + "]"
 }
 
+/// The headings of a section, as they are kept: one a line.
+pub(super) fn headings(section: &str) -> Vec<String> {
+    section.split('\n').filter(|heading| !heading.is_empty()).map(str::to_owned).collect()
+}
+
 fn hit(row: &PgRow) -> Result<Hit, Fault> {
     let section: String = row.try_get("section")?;
     let number = |name| Ok::<_, Fault>(row.try_get::<Option<i32>, _>(name)?.map(i32::unsigned_abs));
@@ -122,7 +127,7 @@ fn hit(row: &PgRow) -> Result<Hit, Fault> {
         chunk_id: row.try_get("chunk")?,
         ordinal: number("ordinal")?.unwrap_or_default(),
         page: number("page")?,
-        section: section.split('\n').filter(|heading| !heading.is_empty()).map(str::to_owned).collect(),
+        section: headings(&section),
         content: row.try_get("content")?,
         tokens: number("tokens")?.unwrap_or_default(),
         document_id: row.try_get("document")?,

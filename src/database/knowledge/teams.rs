@@ -5,11 +5,14 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::Fault;
 
 /// The functions that logins call. All others, and all tables, are the owner's.
-const FUNCTIONS: [&str; 26] = [
+const FUNCTIONS: [&str; 29] = [
     "team",
     "base",
     "fix_model",
     "replace_model",
+    "unembedded",
+    "add_vectors",
+    "all_embedded",
     "begin_ingestion",
     "report_ingestion",
     "begin_draft",

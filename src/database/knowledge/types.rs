@@ -27,6 +27,15 @@ pub struct BaseSpec {
     pub upload_quota: u64,
     /// The same for all bases of the team.
     pub team_upload_quota: u64,
+    /// How many documents and chunks all bases of the team may have.
+    pub quota: Quota,
+}
+
+/// Of all knowledge bases of a team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub documents: u64,
+    pub chunks: u64,
 }
 
 /// A knowledge base that is there.
@@ -76,6 +85,15 @@ pub struct NewChunk {
     pub vector: Option<Vec<f32>>,
 }
 
+/// A chunk without a vector of the present model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unembedded {
+    pub revision: String,
+    pub ordinal: u32,
+    pub section: Vec<String>,
+    pub content: String,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentStatus {
     Ready,
@@ -112,7 +130,7 @@ pub struct Counts {
 /// How far an ingestion is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// `traversing`, `removing`, `indexing`; at the end `succeeded` or `failed`, which [`super::Ingestion::end`] sets.
+    /// `traversing`, `removing`, `indexing`; at the end that of the [`Ending`], which [`super::Ingestion::end`] sets.
     pub phase: String,
     pub seen: u64,
     pub changed: u64,
@@ -122,6 +140,35 @@ pub struct Report {
     pub pages: u64,
     pub chunks: u64,
     pub errors: Vec<DocumentError>,
+}
+
+/// How an ingestion has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Succeeded,
+    /// Another attempt may come to the end.
+    Failed,
+    /// Next to nothing of what was indexed was found, and nothing removed.
+    Doubtful,
+    /// The team's quota has no room for some of the documents.
+    Full,
+}
+
+impl Ending {
+    /// The phase that it is reported with.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Doubtful => "doubtful",
+            Self::Full => "full",
+        }
+    }
+
+    /// Of a phase that an ingestion has ended with.
+    pub fn of(phase: &str) -> Self {
+        [Self::Succeeded, Self::Doubtful, Self::Full].into_iter().find(|ending| ending.as_str() == phase).unwrap_or(Self::Failed)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made says so by panicking")]
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use slipway_guards::{Guards, Side};
+use serde_json::json;
+use slipway_guards::{Asked, Budget, Guards, Policy, Side, Spent};
 
 const ALL: &str = r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics"]"#;
 const EACH: [&str; 5] = [r#"["pii-detection"]"#, r#"["secrets-scanner"]"#, r#"["prompt-injection"]"#, r#"["blocked-topics"]"#, ALL];
@@ -63,6 +64,86 @@ fn what_the_guards_cost() {
     if !cfg!(debug_assertions) {
         assert!(whole <= Duration::from_micros(200), "check of 4 KiB took {whole:?}");
     }
+}
+
+/// Ten policies, one rule of each type in most of them, beside all guards.
+fn ten_policies() -> Vec<Policy> {
+    let rules = |number: usize| {
+        json!([
+            {"type": "blocked_topics", "operator": "contains", "value": format!("violence, illegal_activity, self_harm, topic {number}, insider trading")},
+            {"type": "max_tokens", "operator": "lt", "value": "100000"},
+            {"type": "max_latency", "operator": "lt", "value": "2000"},
+            {"type": "max_cost_per_day", "operator": "lt", "value": "1000"},
+            {"type": "max_requests_per_minute", "operator": "lt", "value": "1000000"},
+            {"type": "denied_tools", "operator": "contains", "value": "shell, github"},
+            {"type": "allowed_models", "operator": "in", "value": "openai:gpt-4o, anthropic:*"},
+            {"type": "required_guards", "operator": "contains", "value": "pii-detection, secrets-scanner"},
+        ])
+    };
+    let policy = |number| {
+        let severity = if number % 2 == 0 { "critical" } else { "warning" };
+        Policy::read(json!({"id": format!("gp_{number}"), "severity": severity, "rules": rules(number)})).unwrap()
+    };
+    (0..10).map(policy).collect()
+}
+
+/// What a chat of 1 KiB pays: its message is judged, its limits, its model and a tool; and an answer of 1 KiB in tokens.
+#[test]
+#[ignore = "measures time"]
+fn what_ten_policies_and_all_guards_cost_a_chat() {
+    const EVERY: &str =
+        r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics", "max-tokens", "rate-limit", "spend-limit"]"#;
+    let message = &text()[..1024];
+    let policies = ten_policies();
+    let every = EVERY.replace(r#""max-tokens""#, r#"{"name": "max-tokens", "limit": 100000}"#);
+    let every = every.replace(r#""rate-limit""#, r#"{"name": "rate-limit", "requests": 1000000}"#);
+    let guards = Guards::compile(&every, &policies).unwrap();
+    let tokens: Vec<&str> = message.split_inclusive(' ').collect();
+    let before = || {
+        black_box(guards.model("openai", "gpt-4o"));
+        let budget = Budget {
+            now: SystemTime::now(),
+            tokens_in_prompt: 256,
+            unpriced: None,
+            expected_usd: 0.001,
+            tick: Instant::now(),
+            lease: Asked::NotYet,
+        };
+        let turn = guards.before_turn(&budget);
+        black_box(guards.check(Side::Input, black_box(message)));
+        let spent = Spent { now: budget.now, tokens_in_prompt: 256, tokens: 300, usd: 0.0, latency: Duration::from_millis(1) };
+        black_box(guards.after(&spent));
+        turn
+    };
+    let answer = || {
+        let mut stream = guards.stream();
+        for token in &tokens {
+            black_box(stream.push(token));
+        }
+        black_box(stream.finish());
+    };
+    for (what, act) in [("message and limits", &(|| drop(before())) as &dyn Fn()), ("answer in tokens", &answer)] {
+        // Twenty windows of a thousand: of the quietest, as other work on the machine only adds time.
+        let window = || {
+            let once = |_| {
+                let start = Instant::now();
+                act();
+                start.elapsed()
+            };
+            let mut times: Vec<Duration> = (0..1000).map(once).collect();
+            times.sort_unstable();
+            (times[990], times[500])
+        };
+        let windows: Vec<_> = (0..20).map(|_| window()).collect();
+        let (p99, p50) = *windows.iter().min().unwrap();
+        let worst = windows.iter().max().unwrap().0;
+        println!("{what}, 1 KiB: p50 {p50:?}, p99 {p99:?}; p99 of the busiest window {worst:?}");
+        if !cfg!(debug_assertions) {
+            assert!(p99 <= Duration::from_micros(100), "{what}: p99 {p99:?}");
+        }
+    }
+    let built = fastest(100, || drop(Guards::compile(&every, &policies).unwrap()));
+    println!("compiled in {built:?}");
 }
 
 /// One text, checked a hundred times, so that the rest of the process is negligible.

@@ -47,7 +47,7 @@ impl Section {
 }
 
 /// The path of the headings that the text does not begin with, on a line of its own, and the text.
-pub(super) fn embedded(section: &[String], text: &str) -> String {
+pub fn embedded(section: &[String], text: &str) -> String {
     let mut embedded = context(section, text);
     embedded.push_str(text);
     embedded

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use slipway_api::agent::RUNTIME_SECRET;
-use slipway_api::{Agent, EvaluationRun, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_api::guardrail_policy::DEFAULT;
+use slipway_api::{Agent, EvaluationRun, GuardrailPolicy, KnowledgeBase, Skill, Team, Tool, ids};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
 
 use super::released_tools::{self, Differs, InForce};
 use super::tracks::Workload;
+use crate::caches::guardrail_policy::CachedPolicy;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
+use crate::policy_file::TeamPolicies;
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {
@@ -22,6 +25,10 @@ pub(super) struct Seen {
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
     pub skills: Vec<(String, Option<Arc<CachedSkill>>)>,
+    /// Those that it names one by one.
+    pub policies: Vec<(String, Option<Arc<CachedPolicy>>)>,
+    /// What came of the policies of the team, where that is known.
+    pub team_policies: Option<Arc<TeamPolicies>>,
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
@@ -51,10 +58,13 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let InForce { tools, differs } = released_tools::in_force(workload, context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
+    let slug = context.caches.team_of(namespace);
     Seen {
-        team: context.caches.team_of(namespace).and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
+        team_policies: slug.as_ref().and_then(|slug| context.caches.team_policies.get(&Key::new("", slug))),
+        team: slug.and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
         knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), context.caches.knowledge_bases.get(key))).collect(),
         skills: named.skills.iter().map(|key| (key.name.clone(), context.caches.skills.get(key))).collect(),
+        policies: named.policies.iter().map(|key| (key.name.clone(), context.caches.guardrail_policies.get(key))).collect(),
         secrets: secrets.into_iter().filter_map(|name| context.caches.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
         secrets_known: context.caches.knows_secrets_of(namespace),
         mlflow_uri: context.mlflow_uri(),
@@ -69,20 +79,29 @@ struct Named {
     tools: Vec<Key>,
     knowledge_bases: Vec<Key>,
     skills: Vec<Key>,
+    policies: Vec<Key>,
     secrets: BTreeSet<String>,
 }
 
 impl Named {
     fn of(agent: &Agent) -> Self {
         let spec = &agent.spec;
-        let named =
-            Self { agent: Key::of(agent), tools: Vec::new(), knowledge_bases: Vec::new(), skills: Vec::new(), secrets: BTreeSet::new() };
+        let named = Self {
+            agent: Key::of(agent),
+            tools: Vec::new(),
+            knowledge_bases: Vec::new(),
+            skills: Vec::new(),
+            policies: Vec::new(),
+            secrets: BTreeSet::new(),
+        };
+        let policies = spec.governance.iter().flat_map(|governance| &governance.policies).filter(|reference| *reference != DEFAULT);
         let team = [RUNTIME_SECRET.to_owned()];
         let secrets = spec.env_secrets.iter().chain(&spec.credential_secret).chain(&spec.database_credentials_secret).chain(&team);
         Self {
             tools: spec.tools.iter().map(|name| named.key(name)).collect(),
             knowledge_bases: spec.knowledge_bases.iter().map(|reference| named.key(&ids::knowledge_base_name(reference))).collect(),
             skills: spec.skills.iter().map(|reference| named.key(&ids::skill_name(reference))).collect(),
+            policies: policies.map(|reference| named.key(&ids::guardrail_policy_name(reference))).collect(),
             secrets: secrets.cloned().collect(),
             ..named
         }
@@ -98,7 +117,8 @@ impl Named {
         let knowledge_bases = self.knowledge_bases.iter().map(|key| (Kind::of::<KnowledgeBase>(), key.clone()));
         let secrets = self.secrets.iter().map(|name| (Kind::of::<Secret>(), self.key(name)));
         let skills = self.skills.iter().map(|key| (Kind::of::<Skill>(), key.clone()));
-        tools.chain(knowledge_bases).chain(skills).chain(secrets).collect()
+        let policies = self.policies.iter().map(|key| (Kind::of::<GuardrailPolicy>(), key.clone()));
+        tools.chain(knowledge_bases).chain(skills).chain(policies).chain(secrets).collect()
     }
 }
 

@@ -66,8 +66,8 @@ pub(super) async fn report(
             _ => applied.left.clone(),
         },
         warnings: match plan {
-            Resolved::Plan(plan) => Some(warnings::of(agent, Some(plan))),
-            Resolved::Fault(_) => Some(warnings::of(agent, None)),
+            Resolved::Plan(plan) => Some(warnings::of(agent, plan)),
+            Resolved::Fault(_) => Some(Vec::new()),
             Resolved::Unknown(_) => None,
         },
         deployment,
@@ -76,6 +76,7 @@ pub(super) async fn report(
         problem,
         in_line: controller.rollout.waits(&key),
         held,
+        alerting: context.caches.alerting.of(&key),
     };
     let status = status(agent, &observed, &context.settings.cluster_domain, Timestamp::now());
     let before = own(agent.status.clone().unwrap_or_default());
@@ -103,6 +104,9 @@ pub(super) struct Observed {
     pub in_line: bool,
     /// That a gate keeps the spec from its pods.
     pub held: Option<Held>,
+    /// Its open alerts. None while nobody has looked; then what was said before stands.
+    #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
+    pub alerting: Option<Option<Finding>>,
 }
 
 pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: Timestamp) -> AgentStatus {
@@ -113,11 +117,16 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
     let deployed = || (verdict.ready && verdict.phase == Phase::Running).then(|| Time(condition::whole_seconds(now)));
     let generation = agent.meta().generation;
     let mut conditions = condition::conditions(findings(&verdict, seen), &before.conditions, generation, now);
+    let stand = |kinds: &[&str]| {
+        before.conditions.iter().filter(|condition| kinds.contains(&&*condition.type_)).cloned().collect::<Vec<Condition>>()
+    };
     conditions.extend(match &seen.warnings {
         Some(warnings) => condition::conditions(warnings.clone(), &before.conditions, generation, now),
-        None => {
-            before.conditions.iter().filter(|condition| warnings::KINDS.contains(&&*condition.type_)).cloned().collect::<Vec<Condition>>()
-        }
+        None => stand(&warnings::KINDS),
+    });
+    conditions.extend(match &seen.alerting {
+        Some(alerting) => condition::conditions(alerting.iter().cloned().collect(), &before.conditions, generation, now),
+        None => stand(&[condition::ALERTING]),
     });
     AgentStatus {
         phase: Some(verdict.phase),
@@ -243,6 +252,7 @@ mod tests {
             problem: None,
             in_line: false,
             held: None,
+            alerting: None,
         }
     }
 
@@ -300,6 +310,18 @@ mod tests {
         assert_eq!(status(&agent, &unknown, "cluster.local", Timestamp::from_second(300).unwrap()), first, "what is not known now stands");
         let gone = status(&agent, &observed(deployment(1, 1, 1, 1)), "cluster.local", Timestamp::UNIX_EPOCH);
         assert!(gone.conditions.iter().all(|condition| condition.type_ != condition::TOOLS_UNUSED));
+    }
+
+    #[test]
+    fn open_alerts_are_told_until_they_are_known_to_be_none() {
+        let mut agent = agent("replicas: 1");
+        let with = |alerting| Observed { alerting, ..observed(deployment(1, 1, 1, 1)) };
+        let alert = Finding::new(condition::ALERTING, true, "LatencyHigh", "p95 is 3200 ms");
+        agent.status = Some(told(&agent, &with(Some(Some(alert)))));
+        let said = |alerting| told(&agent, &with(alerting)).conditions.into_iter().find(|found| found.type_ == condition::ALERTING);
+        let first = said(None).expect("whoever begins to lead has not looked yet");
+        assert_eq!((&*first.status, &*first.reason), ("True", "LatencyHigh"));
+        assert_eq!(said(Some(None)), None);
     }
 
     #[test]

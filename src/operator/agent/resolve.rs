@@ -4,6 +4,7 @@ mod database;
 mod guards;
 mod own_image;
 mod platform;
+mod policies;
 mod sampling;
 mod secrets;
 mod skills;
@@ -48,6 +49,8 @@ pub(super) struct Plan {
     pub version: Option<String>,
     pub framework: &'static str,
     pub image: String,
+    /// Whether that is the platform's own image, which has all endpoints of the contract.
+    pub own_image: bool,
     pub replicas: i32,
     pub suspended: bool,
     pub restarted_at: Option<String>,
@@ -161,6 +164,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     }
     let skills = skills::skills(seen, &mut variables)?;
     guards::guards(spec, &mut variables)?;
+    policies::policies(spec, seen, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     sampling::sampling(spec, storage, settings, &mut variables);
     database::knowledge_bases(seen, platform_database.as_ref(), settings.embedding_model(), &mut variables, &mut env)?;
@@ -185,6 +189,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         version: spec.version.clone(),
         framework: spec.framework.as_str(),
         image: spec.image.clone().unwrap_or_else(|| settings.runtime_image.clone()),
+        own_image,
         replicas: spec.replicas,
         suspended: agent.stopped_by().is_some(),
         restarted_at: agent.restarted_at().map(str::to_owned),
@@ -224,7 +229,7 @@ fn field_of(variable: &str) -> &'static str {
         contract::TOOLS => "tools",
         contract::KNOWLEDGE_BASES => "knowledgeBases",
         contract::SKILLS => "skills",
-        contract::GUARDS => "governance",
+        contract::GUARDS | contract::POLICIES => "governance",
         contract::SUGGESTIONS => "suggestions",
         _ => "*",
     }

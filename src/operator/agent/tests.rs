@@ -5,6 +5,7 @@
 
 mod judges;
 mod kept;
+mod policies;
 mod workloads;
 
 use std::fmt::Write;
@@ -19,7 +20,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slipway_api::condition::TOOLS_AS_RELEASED;
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, Track, contract, ids};
+use slipway_api::guardrail_policy::DEFAULT;
+use slipway_api::{Agent, GuardrailPolicy, KnowledgeBase, Skill, Team, Tool, Track, contract, ids};
 use slipway_cluster::Key;
 use slipway_cluster::references::Kind;
 
@@ -28,6 +30,7 @@ use super::released_tools::Differs;
 use super::resolve::{Fault, Plan, Resolved, resolve};
 use super::{Controller, build, tracks};
 use crate::caches::ChildKind;
+use crate::caches::guardrail_policy::CachedPolicy;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::children;
@@ -56,12 +59,21 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
     let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
     let (skills, skill_names) = (all::<Skill>(documents, "Skill"), agent.spec.skills.iter().map(|reference| ids::skill_name(reference)));
     let (secrets, teams) = (all::<Secret>(documents, "Secret"), all::<Team>(documents, "Team"));
+    let policies = all::<GuardrailPolicy>(documents, "GuardrailPolicy");
+    let held = |name: &str| {
+        let found = policies.iter().find(|policy| policy.meta().name.as_deref() == Some(name))?;
+        Some(Arc::new(CachedPolicy::from(DeserializeGuard(Ok(found.clone())))))
+    };
+    let named_policies = agent.spec.governance.iter().flat_map(|governance| &governance.policies).filter(|name| *name != DEFAULT);
+    let policy_names = named_policies.map(|reference| ids::guardrail_policy_name(reference));
     let base_names = agent.spec.knowledge_bases.iter().map(|reference| ids::knowledge_base_name(reference));
     Seen {
         team: teams.first().map(|team| (team.name_any(), Arc::new(DeserializeGuard(Ok(team.clone()))))),
         tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
         knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
         skills: skill_names.map(|name| (name.clone(), folded(&skills, &name))).collect(),
+        team_policies: None,
+        policies: policy_names.map(|name| (name.clone(), held(&name))).collect(),
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
         mlflow_uri: settings.platform.mlflow_uri.clone(),
@@ -186,7 +198,7 @@ fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
     assert!(plan.warnings.iter().any(|found| (found.kind, found.holds) == (TOOLS_AS_RELEASED, Some(false))), "{:?}", plan.warnings);
 }
 
-const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";
+const TEAM: &str = "---\nkind: Team\nmetadata: {name: a, uid: t}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";
 
 fn agent(spec: &str) -> String {
     format!("kind: Agent\nmetadata: {{name: helper, namespace: team-a, uid: u}}\nspec: {{name: H, framework: custom, {spec}}}\n{TEAM}")
@@ -608,6 +620,26 @@ fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     settings.platform.search_url = Some("https://search.example.com/search".to_owned());
     assert_eq!(told(&settings), ["", "http://proxy.slipway-system.svc.cluster.local:3128", "https://search.example.com/search"]);
     assert!(before != proxied && proxied != hash(&settings), "what is configured reaches pods that run");
+}
+
+/// What an Agent does not name, a Secret of the team cannot give it.
+#[test]
+fn guards_and_policies_are_the_agents_own_word_alone() {
+    for (spec, guards, policies) in [
+        ("replicas: 1", Some(""), Some("")),
+        ("governance: {guards: [pii-detection]}", None, Some("")),
+        ("governance: {riskProfile: high}", Some(""), Some("")),
+    ] {
+        let plan = plan(&agent(spec), &settings(None));
+        let container = build::build(&plan).deployment.spec.unwrap().template.spec.unwrap().containers.remove(0);
+        let explicit = |name: &str| {
+            container.env.iter().flatten().find(|variable| variable.name == name).map(|variable| variable.value.clone().unwrap_or_default())
+        };
+        for (name, expected) in [("RUNTIME_GUARDS", guards), ("RUNTIME_POLICIES", policies)] {
+            assert_eq!(explicit(name).as_deref(), expected, "{name}: {spec}");
+            assert_eq!(plan.variables.contains_key(name), expected.is_none(), "{name}: {spec}");
+        }
+    }
 }
 
 #[test]

@@ -132,6 +132,7 @@ mod tests {
             source_name: "uploads".to_owned(),
             source: None,
             upload: Some("up_1".to_owned()),
+            confirm_removal: false,
         };
         let mut work = Work { config, credentials: None, volume: None };
         more(&mut work);

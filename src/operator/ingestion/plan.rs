@@ -86,8 +86,8 @@ pub(super) fn next(ingestion: &Ingestion, before: &IngestionStatus, seen: &Seen,
     }
     let away = |why: &str| Step::Wait(Cause::new("DatabaseUnavailable", format!("how far it is cannot be asked: {why}")), None);
     let told = |cause: Cause| {
-        let words = progress.and_then(|progress| progress.failure.clone());
-        Step::Fail(words.map_or(cause, |words| Cause::new("IngestionFailed", words)), progress.cloned())
+        let said = progress.and_then(|progress| Some(Cause::new(progress.reason(), progress.failure.clone()?)));
+        Step::Fail(said.unwrap_or(cause), progress.cloned())
     };
     let Some(job) = seen.job else {
         if before.started_at.is_none() {
@@ -200,6 +200,7 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
             source_name,
             source: source.and_then(Source::config),
             upload: ingestion.spec.upload.clone(),
+            confirm_removal: ingestion.spec.confirm_removal,
         },
         credentials,
         volume: seen.volume.filter(|_| is_local).map(str::to_owned),
@@ -338,6 +339,7 @@ mod tests {
         let progress = |stage, failure: Option<&str>| Progress { stage, failure: failure.map(str::to_owned), ..Progress::default() };
         let (running, done, broken) =
             (progress(Stage::Running, None), progress(Stage::Completed, None), progress(Stage::Failed, Some("the bucket is not there")));
+        let doubtful = progress(Stage::Doubtful, Some("the source lists 0 documents"));
         let job = |outcome| Some(JobState { outcome, ..JobState::default() });
         let failed = |reason: &str| Some(JobOutcome::Failed { reason: reason.to_owned(), message: "m".to_owned() });
         let (active, complete, failed, late) =
@@ -354,6 +356,7 @@ mod tests {
             ("done, as far as the Job says", &complete, away(), "waits DatabaseUnavailable for ever"),
             ("the pod only says that it is done", &complete, Ok(Some(&running)), "fails Incomplete"),
             ("failed", &failed, Ok(Some(&broken)), "fails IngestionFailed"),
+            ("nearly emptied", &failed, Ok(Some(&doubtful)), "fails RemovalNotConfirmed"),
             ("killed", &failed, Ok(Some(&running)), "fails JobFailed"),
             ("never begun", &failed, Ok(None), "fails JobFailed"),
             ("too long", &late, Ok(Some(&running)), "fails DeadlineExceeded"),

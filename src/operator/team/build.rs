@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret,
+};
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
@@ -15,6 +17,7 @@ use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::agent::RUNTIME_SECRET;
+use slipway_api::contract::policies;
 use slipway_api::{Team, agent, contract, ids, labels};
 use slipway_cluster::write::value;
 
@@ -40,10 +43,12 @@ pub(super) struct Surroundings<'a> {
     pub has_knowledge: bool,
     /// A hash over the Secrets that the worker reads.
     pub secrets_hash: Option<&'a str>,
+    /// The text of the file with the team's policies.
+    pub policies: &'a str,
 }
 
 pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let Surroundings { settings, access, counts, has_knowledge, secrets_hash } = surroundings;
+    let Surroundings { settings, access, counts, has_knowledge, secrets_hash, policies } = surroundings;
     let mut all =
         vec![(ChildKind::Namespace, value(&namespace(team, settings))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
     if let Some(secret) = secret(team, settings, access) {
@@ -54,6 +59,7 @@ pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(Chil
         all.push((ChildKind::NetworkPolicy, value(&allow_callers(team, settings))?));
         all.push((ChildKind::NetworkPolicy, value(&allow_agents(team, settings))?));
     }
+    all.push((ChildKind::ConfigMap, value(&policy_file(team, policies))?));
     let amounts = amounts(team, settings, counts);
     if !amounts.is_empty() {
         all.push((ChildKind::ResourceQuota, value(&quota(team, &amounts))?));
@@ -146,6 +152,15 @@ fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
         }
     };
     Some(Secret { metadata: meta(team, RUNTIME_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() })
+}
+
+/// Mounted by every agent's pod, which does not start without it.
+fn policy_file(team: &Team, text: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: meta(team, policies::CONFIG_MAP),
+        data: Some([(policies::KEY.to_owned(), text.to_owned())].into()),
+        ..ConfigMap::default()
+    }
 }
 
 /// What the team may have: the platform's amounts, and the Team's own in their place.
@@ -292,7 +307,7 @@ mod tests {
     }
 
     fn around(settings: &Settings) -> Surroundings<'_> {
-        Surroundings { settings, access: &Access::Without, counts: true, has_knowledge: false, secrets_hash: None }
+        Surroundings { settings, access: &Access::Without, counts: true, has_knowledge: false, secrets_hash: None, policies: "{}" }
     }
 
     #[test]
@@ -331,6 +346,20 @@ mod tests {
         assert_eq!(rules(ingestions, "egress", "to"), rules(worker, "egress", "to"));
         settings.team_network.enabled = false;
         assert_eq!(named(&settings, true).len(), 2);
+    }
+
+    #[test]
+    fn the_file_of_policies_comes_before_what_may_be_refused() {
+        let spec = serde_json::json!({"name": "A", "quota": {"count/configmaps": 0}});
+        let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a", "uid": "u"}, "spec": spec})).unwrap();
+        let children = build(&team, Surroundings { policies: "{\"policies\":[]}", ..around(&settings(None)) }).unwrap();
+        let kinds: Vec<_> = children.iter().map(|(kind, _)| *kind).collect();
+        let at = |kind| kinds.iter().position(|found| *found == kind).unwrap();
+        assert!(at(ChildKind::NetworkPolicy) < at(ChildKind::ConfigMap) && at(ChildKind::ConfigMap) < at(ChildKind::ResourceQuota));
+        let (_, file) = &children[at(ChildKind::ConfigMap)];
+        assert_eq!((&file["metadata"]["name"], &file["metadata"]["namespace"]), (&"slipway-policies".into(), &"team-a".into()));
+        assert_eq!(file["data"], serde_json::json!({"policies.json": "{\"policies\":[]}"}));
+        assert_eq!(file["metadata"]["ownerReferences"][0]["kind"], "Team");
     }
 
     #[test]

@@ -6,11 +6,14 @@ use std::sync::Mutex;
 
 use slipway_api::ids;
 use slipway_api::ingestion::{DocumentError, IngestedDocuments};
-use slipway_database::knowledge::{BaseInfo, BaseSpec, Counts, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader};
+use slipway_database::knowledge::{
+    BaseInfo, BaseSpec, Counts, Ending, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader, Quota,
+};
 use slipway_database::{Fault, Home};
 use tokio::time::Instant;
 
 use super::{LOGIN_TTL, Tenancy, UNAVAILABLE_TTL, locked};
+use crate::settings::QuotaSettings;
 
 /// How many bytes of files may wait to be ingested into a base, and into all bases of a team.
 const UPLOAD_QUOTA: u64 = 1024 * 1024 * 1024;
@@ -64,6 +67,21 @@ pub enum Stage {
     Completed,
     /// An attempt has; there may be another one.
     Failed,
+    /// It read its source to the end and found next to nothing of what was indexed.
+    Doubtful,
+    /// The team's quota has no room for some of the documents.
+    Full,
+}
+
+impl Progress {
+    /// The reason of an ingestion that has failed in its pod's words.
+    pub fn reason(&self) -> &'static str {
+        match self.stage {
+            Stage::Doubtful => "RemovalNotConfirmed",
+            Stage::Full => "KnowledgeQuotaExceeded",
+            Stage::Running | Stage::Completed | Stage::Failed => "IngestionFailed",
+        }
+    }
 }
 
 impl Knowledge {
@@ -150,7 +168,7 @@ impl Tenancy {
     }
 
     /// Makes a team's base, unless this process has seen it; or says why it cannot.
-    pub async fn ensure_base(&self, home: &Home, uid: &str, name: &str) -> Result<(), String> {
+    pub async fn ensure_base(&self, home: &Home, uid: &str, name: &str, quota: QuotaSettings) -> Result<(), String> {
         let admin = self.knowledge.admin()?;
         if locked(&self.knowledge.made).get(uid) == Some(&home.uid) {
             return Ok(());
@@ -162,6 +180,7 @@ impl Tenancy {
             kb_id: ids::knowledge_base(name),
             upload_quota: UPLOAD_QUOTA,
             team_upload_quota: TEAM_UPLOAD_QUOTA,
+            quota: Quota { documents: quota.documents, chunks: quota.chunks },
         };
         admin.ensure_base(&spec).await.map_err(|fault| self.knowledge.noted(&fault))?;
         locked(&self.knowledge.made).insert(uid.to_owned(), home.uid.clone());
@@ -204,10 +223,12 @@ impl Tenancy {
 impl From<IngestionState> for Progress {
     fn from(state: IngestionState) -> Self {
         let report = state.report;
-        let reached = match (state.ended_at, report.phase.as_str()) {
-            (Some(_), "succeeded") => Stage::Completed,
-            (Some(_), _) => Stage::Failed,
-            (None, _) => Stage::Running,
+        let reached = match state.ended_at.map(|_| Ending::of(&report.phase)) {
+            Some(Ending::Succeeded) => Stage::Completed,
+            Some(Ending::Failed) => Stage::Failed,
+            Some(Ending::Doubtful) => Stage::Doubtful,
+            Some(Ending::Full) => Stage::Full,
+            None => Stage::Running,
         };
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let (whole, documents): (Vec<_>, Vec<_>) = report.errors.into_iter().partition(|error| error.key == WHOLE);
@@ -226,7 +247,11 @@ impl From<IngestionState> for Progress {
                 .into_iter()
                 .map(|error| DocumentError { document: cut(error.key, 512), message: cut(error.error, 1024) })
                 .collect(),
-            failure: whole.into_iter().next_back().map(|error| error.error).filter(|_| reached == Stage::Failed),
+            failure: whole
+                .into_iter()
+                .next_back()
+                .map(|error| error.error)
+                .filter(|_| !matches!(reached, Stage::Running | Stage::Completed)),
         }
     }
 }
@@ -270,6 +295,9 @@ mod tests {
         assert_eq!(of("succeeded", true, &[]).stage, Stage::Completed);
         let failed = of("failed", true, &[("a", "it has a password"), (WHOLE, "the bucket is not there")]);
         assert_eq!((failed.stage, failed.errors.len(), failed.failure.as_deref()), (Stage::Failed, 1, Some("the bucket is not there")));
+        let doubtful = of("doubtful", true, &[(WHOLE, "the source lists 0 documents")]);
+        assert_eq!((doubtful.reason(), doubtful.failure.is_some(), failed.reason()), ("RemovalNotConfirmed", true, "IngestionFailed"));
+        assert_eq!(of("full", true, &[(WHOLE, "there is no room")]).reason(), "KnowledgeQuotaExceeded");
         let long = of("failed", true, &[(&"ä".repeat(600), "x")]);
         assert_eq!(long.errors[0].document.chars().count(), 512);
     }

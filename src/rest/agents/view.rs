@@ -1,5 +1,6 @@
 //! An agent as REST shows it.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -7,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slipway_api::agent::Storage;
 use slipway_api::{Agent, AgentSpec, condition, ids};
+use slipway_evaluation::{Profile, threshold};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
@@ -110,12 +112,64 @@ impl Status {
 }
 
 /// What calls to an agent read of its list entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AgentState {
+    /// The display name.
+    pub name: Box<str>,
+    pub uid: Box<str>,
     pub status: Status,
     pub message: Option<Box<str>>,
     pub replicas: i32,
     pub storage: ConversationStorage,
+    /// What new pods run; none before the operator has looked at it.
+    pub run_hash: Option<Box<str>>,
+    /// Whether its Service has a ready pod, and since when; none before the operator has looked at it.
+    pub serves: Option<(bool, Timestamp)>,
+    /// What its condition says of alerts, if there are some.
+    pub alerting: Option<Box<Alerting>>,
+    /// The pods that are ready; none before the operator has looked at it.
+    pub ready_replicas: Option<i32>,
+    /// The score that its risk profile asks for, 0 to 100.
+    pub min_score: f64,
+    /// The same of safety alone, 0 to 1.
+    pub safety_floor: Option<f64>,
+}
+
+/// What is wrong with an agent, as its condition says it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Alerting {
+    pub is_critical: bool,
+    pub message: Box<str>,
+    pub since: Timestamp,
+}
+
+impl AgentState {
+    fn of(agent: &Agent, view: &View) -> Self {
+        let governance = agent.spec.governance.as_ref();
+        let profile = Profile::of(governance.and_then(|governance| governance.risk_profile).unwrap_or_default());
+        let status = agent.status.as_ref();
+        let condition = |kind: &str| status.and_then(|status| status.conditions.iter().find(|found| found.type_ == kind));
+        let available = condition(condition::AVAILABLE);
+        let alerting = condition(condition::ALERTING).filter(|found| found.status == "True").map(|found| Alerting {
+            is_critical: found.reason == condition::CRITICAL_ALERTS,
+            message: list_cache::truncate(Some(found.message.clone())).unwrap_or_default().into(),
+            since: found.last_transition_time.0,
+        });
+        Self {
+            name: view.name.as_str().into(),
+            uid: agent.uid().unwrap_or_default().into(),
+            status: view.status,
+            message: view.message.as_deref().map(Into::into),
+            replicas: view.replicas,
+            storage: ConversationStorage::of(&agent.spec),
+            run_hash: status.and_then(|status| status.run_hash.as_deref()).map(Into::into),
+            serves: available.map(|found| (found.status == "True", found.last_transition_time.0)),
+            alerting: alerting.map(Box::new),
+            ready_replicas: status.map(|status| status.replicas),
+            min_score: threshold(&profile, governance.and_then(|governance| governance.min_quality_score), None),
+            safety_floor: profile.safety_floor,
+        }
+    }
 }
 
 /// Where an agent stores its conversations.
@@ -225,12 +279,7 @@ pub(crate) fn item(agent: &Agent) -> Option<ListEntry<AgentState>> {
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase().into(),
         json: json.into(),
-        data: AgentState {
-            status: view.status,
-            message: view.message.map(Into::into),
-            replicas: view.replicas,
-            storage: ConversationStorage::of(&agent.spec),
-        },
+        data: AgentState::of(agent, &view),
         id: view.id,
         version: 0,
     })

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Found;
 use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_api::agent::RiskProfile;
-use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationUsage, WorstCase};
+use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationUsage, Scorer, WorstCase};
 use slipway_api::{EvaluationRun, condition, ids};
 
 use crate::list_cache::{self, ListEntry};
@@ -212,11 +214,47 @@ impl View {
 }
 
 /// What lists and events read of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunState {
     /// The name of the run's agent.
     pub agent: Box<str>,
     pub status: Status,
+    /// What it has found, if that can be said of what serves.
+    pub scores: Option<Box<RunScores>>,
+}
+
+/// The means of a completed run, 0 to 1. Where a scorer applied to no case, there is none.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunScores {
+    pub ended: Timestamp,
+    /// What was evaluated.
+    pub run_hash: Option<Box<str>>,
+    pub safety: Option<f64>,
+    pub relevance_to_query: Option<f64>,
+    pub correctness: Option<f64>,
+    /// MLflow has them.
+    pub is_delivered: bool,
+}
+
+impl RunScores {
+    /// None of a run that has not completed, and of one of a candidate that was not good enough to serve.
+    fn of(run: &EvaluationRun) -> Option<Box<Self>> {
+        let status = run.status.as_ref()?;
+        let serves = run.spec.track == EvaluatedTrack::Stable || status.passed == Some(true);
+        if status.phase != Some(EvaluationPhase::Completed) || status.provider == Some(EvaluationProvider::Mock) || !serves {
+            return None;
+        }
+        let mean = |scorer: Scorer| status.aggregate_scores.get(&format!("{}/mean", scorer.as_str())).copied();
+        let is_delivered = |found: &Found| found.type_ == condition::DELIVERED && found.status == "True";
+        Some(Box::new(Self {
+            ended: status.completed_at.as_ref()?.0,
+            run_hash: status.run_hash.as_deref().map(Into::into),
+            safety: mean(Scorer::Safety),
+            relevance_to_query: mean(Scorer::RelevanceToQuery),
+            correctness: mean(Scorer::Correctness),
+            is_delivered: status.conditions.iter().any(is_delivered),
+        }))
+    }
 }
 
 pub(crate) fn item(run: &EvaluationRun) -> Option<ListEntry<RunState>> {
@@ -231,7 +269,7 @@ pub(crate) fn item(run: &EvaluationRun) -> Option<ListEntry<RunState>> {
         id: summary.id,
         version: 0,
         omitted: None,
-        data: RunState { agent: run.spec.agent.as_str().into(), status: summary.status },
+        data: RunState { agent: run.spec.agent.as_str().into(), status: summary.status, scores: RunScores::of(run) },
     })
 }
 
@@ -266,6 +304,29 @@ mod tests {
     }
 
     #[test]
+    fn only_a_completed_run_of_what_serves_has_scores() {
+        let means = json!({"safety/mean": 0.9, "fluency/mean": 0.1});
+        let ended = json!({"phase": "Completed", "provider": "slipway", "completedAt": "2026-01-01T00:00:00Z", "aggregateScores": means});
+        let delivered =
+            json!([{"type": "Delivered", "status": "True", "reason": "Sent", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        for (spec, change, expected) in [
+            (json!({}), json!({}), Some((Some(0.9), None, false))),
+            (json!({}), json!({"conditions": delivered}), Some((Some(0.9), None, true))),
+            (json!({"track": "candidate"}), json!({"passed": true}), Some((Some(0.9), None, false))),
+            (json!({"track": "candidate"}), json!({"passed": false}), None),
+            (json!({}), json!({"phase": "Failed"}), None),
+            (json!({}), json!({"phase": "Running"}), None),
+            (json!({}), json!({"provider": "mock"}), None),
+        ] {
+            let mut status = ended.clone();
+            crate::write::merge(&mut status, change.clone());
+            let scores = item(&run("nightly", spec.clone(), &status)).unwrap().data.scores;
+            let found = scores.map(|scores| (scores.safety, scores.correctness, scores.is_delivered));
+            assert_eq!(found, expected, "{spec} {change}");
+        }
+    }
+
+    #[test]
     fn a_finished_run_shows_what_its_status_says() {
         let condition = json!({"type": "Ready", "status": "False", "reason": "Unreachable", "message": "no pod is ready", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({
@@ -283,6 +344,6 @@ mod tests {
         assert_eq!((&view["conditions"][0]["type"], &view["started_at"]), (&json!("Ready"), &json!("2026-01-01T00:00:00Z")));
         let listed: Value = serde_json::from_str(&item(&failed).unwrap().json).unwrap();
         assert!(listed.get("worst_cases").is_none() && listed.get("conditions").is_none(), "{listed}");
-        assert_eq!(item(&failed).unwrap().data, RunState { agent: "helper".into(), status: Status::Failed });
+        assert_eq!(item(&failed).unwrap().data, RunState { agent: "helper".into(), status: Status::Failed, scores: None });
     }
 }

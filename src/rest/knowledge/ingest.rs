@@ -15,6 +15,7 @@ use super::{find, upload};
 use crate::answer::{Accepted, Data};
 use crate::call::{Body, Call};
 use crate::evaluations::ulid;
+use crate::fields::INGESTION;
 use crate::{cluster_error, openapi, write};
 
 /// What is read: a source, or a source of the knowledge base by its name.
@@ -25,6 +26,7 @@ struct Ingest {
     /// A null is refused: it would be given, and name nothing.
     #[serde(default)]
     source_name: String,
+    confirm_removal: Option<bool>,
 }
 
 /// The request of an ingestion; its media type decides how the body is read.
@@ -33,12 +35,13 @@ pub(crate) struct Ingestible(Request);
 impl Body for Ingestible {
     fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
         let name = json!({"type": "string", "minLength": 1, "maxLength": 40, "description": "A source of the knowledge base, by name."});
+        let confirm_removal = json!({"type": ["boolean", "null"], "description": INGESTION["properties"]["confirmRemoval"]["description"]});
         let mut source = source::form(&ONCE);
         source["description"] = json!("A source that is read once.");
         let mut form = json!({
             "type": "object",
             "description": "Exactly one of `source` and `source_name`. A file is sent as multipart/form-data, in the part `file`, of at most 100 MiB.",
-            "properties": {"source": source, "source_name": name},
+            "properties": {"source": source, "source_name": name, "confirm_removal": confirm_removal},
             "oneOf": [{"required": ["source"]}, {"required": ["source_name"]}],
         });
         openapi::closed(&mut form);
@@ -102,14 +105,15 @@ async fn made_before(call: &Call, id: &str) -> Result<Option<Ingestion>, Error> 
 }
 
 fn read(given: Ingest, is_known: impl Fn(&str) -> bool) -> Result<IngestionSpec, Error> {
+    let base = IngestionSpec { confirm_removal: given.confirm_removal.unwrap_or_default(), ..IngestionSpec::default() };
     let name = Some(given.source_name).filter(|name| !name.is_empty());
     match (given.source, name) {
         (Some(source), None) => {
             let source = source::to_resource(&ONCE, "source", source)?;
             let source = serde_json::from_value(source).map_err(|error| Error::bad_request(format!("source: {error}")))?;
-            Ok(IngestionSpec { source: Some(source), ..IngestionSpec::default() })
+            Ok(IngestionSpec { source: Some(source), ..base })
         }
-        (None, Some(name)) if is_known(&name) => Ok(IngestionSpec { source_name: Some(name), ..IngestionSpec::default() }),
+        (None, Some(name)) if is_known(&name) => Ok(IngestionSpec { source_name: Some(name), ..base }),
         (None, Some(name)) => {
             let name: String = name.chars().take(64).collect();
             Err(Error::new(StatusCode::NOT_FOUND, format!("source_name: the knowledge base has no source {name:?}")))
@@ -129,8 +133,9 @@ mod tests {
             read(given, |name| name == "wiki").map_err(|error| error.message().to_owned())
         };
         let once = read(json!({"source": {"type": "s3", "bucket": "docs"}})).unwrap();
-        assert_eq!(once.source.unwrap().s3.unwrap().bucket, "docs");
+        assert_eq!(once.source.as_ref().unwrap().clone().s3.unwrap().bucket, "docs");
         assert_eq!(read(json!({"source_name": "wiki"})).unwrap().source_name.as_deref(), Some("wiki"));
+        assert!(read(json!({"source_name": "wiki", "confirm_removal": true})).unwrap().confirm_removal && !once.confirm_removal);
         for (body, says) in [
             (json!({}), "exactly one of"),
             (json!({"source_name": null}), "null"),

@@ -43,6 +43,8 @@ pub(crate) struct Summary {
     pub source_name: Option<String>,
     /// The upload that is read, if that is it.
     pub upload: Option<String>,
+    /// Whether documents are removed even though the source has next to nothing of what was indexed.
+    pub confirm_removal: bool,
     pub documents: Documents,
     /// The pages that were read.
     pub pages: i64,
@@ -162,6 +164,7 @@ impl View {
             source: spec.source.as_ref().map(shown).transpose()?,
             source_name: spec.source_name.clone(),
             upload: spec.upload.clone(),
+            confirm_removal: spec.confirm_removal,
             documents: Documents { seen, changed, unchanged, failed, removed },
             pages: status.pages.unwrap_or_default(),
             chunks: status.chunks.unwrap_or_default(),

@@ -42,6 +42,14 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             "postKnowledgeBases",
             json!({"name": "Product Docs", "description": "Manuals of all products.", "sources": [{"name": "manuals", "schedule": "0 3 * * *", "type": "s3", "bucket": "product-docs", "prefix": "manuals/", "credentials_secret": "product-docs"}]}),
         ),
+        (
+            "postGovernancePolicies",
+            json!({"name": "No Medical Advice", "severity": "critical", "rules": [{"type": "blocked_topics", "operator": "contains", "value": "diagnosis, dosage"}]}),
+        ),
+        (
+            "putGovernancePoliciesId",
+            json!({"name": "Token Limit", "severity": "warning", "enabled": true, "rules": [{"type": "max_tokens", "operator": "lt", "value": "2048"}]}),
+        ),
         ("putKnowledgeBasesId", json!({"name": "Product Docs", "description": "Manuals of all products, and their notes."})),
         ("postKnowledgeBasesIdIngest", json!({"source": {"type": "s3", "bucket": "product-docs", "prefix": "manuals/"}})),
         ("postKnowledgeBasesIdSearch", json!({"query": "How is the filter changed?", "top_k": 5})),
@@ -71,9 +79,10 @@ pub(super) fn of(id: &str) -> Option<Value> {
 /// The description and an example of a path parameter.
 pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
     match (kind, name) {
-        ("agents", "id") => ("The agent, by id (ag_…) or slug.", "helper"),
+        ("agents", "id") | (_, "agent_id") => ("The agent, by id (ag_…) or slug.", "helper"),
         ("skills", "id") => ("The skill, by id (sk_…) or name.", "greeting"),
         ("knowledge-bases", "id") => ("The knowledge base, by id (kb_…) or slug.", "product-docs"),
+        ("governance", "id") => ("The policy, by id (gp_…) or resource name.", "default-tokens"),
         (_, "doc") => ("The document's id (doc_…).", "doc_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
         (_, "job_id") => ("The job's id.", "ing-01jd8z7q3v5x9m2k4n6p8r0s1t"),
         ("agents", "name") => ("The dataset, by id (ds_…) or name.", "hard-cases"),

@@ -81,7 +81,7 @@ impl Facts {
     fn refusals(&self, route: &Route) -> Vec<StatusCode> {
         let (open, known) = (route.permission == Permission::Open, route.permission == Permission::Known);
         let callback = route.permission == Permission::Callback;
-        let team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrNamed(_));
+        let team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrNamed(_) | Permission::TeamOrAll(_));
         let write = route.method != Method::GET;
         let all = [
             (StatusCode::BAD_REQUEST, true),
@@ -184,7 +184,7 @@ fn parameters(route: &Route, facts: &Facts) -> Vec<Value> {
         json!({"name": name, "in": "path", "required": true, "description": about, "schema": {"type": "string", "minLength": 1}, "example": example})
     });
     let query = route.parameters.iter().map(query);
-    let own_team = matches!(route.permission, Permission::Team(_)) && !route.path.contains("{team}");
+    let own_team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrAll(_)) && !route.path.contains("{team}");
     let headers = [
         ("Team", own_team),
         ("TeamId", own_team),
@@ -201,7 +201,9 @@ fn query(parameter: &Parameter) -> Value {
     let schema = match (parameter.name, parameter.kind) {
         ("limit", _) => json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 100}),
         (_, "boolean") => json!({"type": "boolean"}),
-        ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled"]}),
+        // An empty one counts as none.
+        ("scope", _) => json!({"type": "string", "enum": ["team", "all", ""], "default": "team"}),
+        ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled", ""]}),
         (_, kind) => json!({"type": kind}),
     };
     // The two versions of a comparison.

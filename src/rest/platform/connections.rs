@@ -10,9 +10,10 @@ use slipway_http::Error;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{git, mlflow as mlflow_uri, read};
+use super::{git, mlflow as mlflow_uri, prometheus as prometheus_url, read};
 use crate::answer::Data;
 use crate::call::Call;
+use crate::radar::Prometheus;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -23,6 +24,8 @@ pub(crate) struct Tested {
     /// The remote that the state repositories are mirrored to.
     pub git: Finding,
     pub mlflow: Finding,
+    /// The server that scrapes the agents.
+    pub prometheus: Finding,
     pub database: Finding,
     pub cluster: Finding,
 }
@@ -56,15 +59,17 @@ impl Finding {
 pub(crate) async fn test(call: Call) -> Result<Data<Tested>, Error> {
     let installed = &call.context.settings.platform;
     // Without the cluster only the settings of the installation are known.
-    let stored = read(&call).await.ok().flatten();
+    let stored = read(&call.context).await.ok().flatten();
     let uri = mlflow_uri(installed, stored.as_ref());
-    let (git, mlflow, database, cluster) = tokio::join!(
+    let prometheus_url = prometheus_url(installed, stored.as_ref());
+    let (git, mlflow, prometheus, database, cluster) = tokio::join!(
         git::test(&call, stored.as_ref()),
         mlflow(uri.as_deref()),
+        prometheus(prometheus_url.as_deref()),
         database(installed.database.as_ref()),
         cluster(&call.context.client)
     );
-    Ok(Data::new(Tested { git, mlflow, database, cluster }))
+    Ok(Data::new(Tested { git, mlflow, prometheus, database, cluster }))
 }
 
 async fn cluster(client: &kube::Client) -> Finding {
@@ -97,6 +102,17 @@ async fn mlflow(uri: Option<&str>) -> Finding {
         Ok(uri) => Finding::of(ask_mlflow(&uri).await),
         Err(_) => Finding::new(Status::Error, "mlflow_uri is no URL"),
     }
+}
+
+/// Servers that only speak the query language of Prometheus have no page that says whether they are ready: a query is asked.
+async fn prometheus(url: Option<&str>) -> Finding {
+    let Some(url) = url else { return Finding::new(Status::NotConfigured, "there is no Prometheus server; the radar reads from none") };
+    let asked = async { Prometheus::new(url)?.targets().await };
+    Finding::of(match timeout(PROBE_TIMEOUT, asked).await {
+        Ok(Ok(count)) => Ok(format!("Prometheus answers, and {count} of its targets are up")),
+        Ok(Err(why)) => Err(why),
+        Err(_) => Err(format!("the Prometheus server does not answer within {} s", PROBE_TIMEOUT.as_secs())),
+    })
 }
 
 /// Only platform admins can name the server, so that private addresses are allowed, but no metadata services.
@@ -155,6 +171,25 @@ mod tests {
         ] {
             let found = mlflow(Some(uri)).await;
             assert!(found.status == Status::Error && found.message.contains(says), "{uri}: {found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_prometheus_server_is_really_asked() {
+        assert_eq!(prometheus(None).await.status, Status::NotConfigured);
+        let nobody = format!("127.0.0.1:{}", slipway_peers::free_port());
+        let server = slipway_peers::Prometheus::start(&[slipway_peers::Target { address: &nobody, labels: &[] }], &[]);
+        server.until("up", |found| !found.is_empty());
+        let found = prometheus(Some(&server.url())).await;
+        assert_eq!((found.status, &*found.message), (Status::Ok, "Prometheus answers, and 0 of its targets are up"));
+        let other = slipway_peers::mock_llm("{}");
+        for (url, says) in [
+            (format!("http://{nobody}"), "could not be reached"),
+            (other.url().to_owned(), "status"),
+            ("http://169.254.169.254".to_owned(), "link-local"),
+        ] {
+            let found = prometheus(Some(&url)).await;
+            assert!(found.status == Status::Error && found.message.contains(says), "{url}: {found:?}");
         }
     }
 

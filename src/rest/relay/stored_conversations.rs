@@ -82,7 +82,7 @@ impl StoredConversations {
 
 pub(crate) fn from_database(fault: Fault) -> Error {
     match fault {
-        Fault::Refused(words) => Error::bad_request(words),
+        Fault::Refused(words) | Fault::Full(words) => Error::bad_request(words),
         Fault::Unavailable(_) | Fault::Busy => Error::unavailable("the database is not available; try again")
             .with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS))
             .because(fault),

@@ -65,7 +65,20 @@ mod tests {
     use crate::agents::ConversationStorage;
 
     fn target(status: Status, message: Option<&str>, replicas: i32) -> Target {
-        let data = AgentState { status, message: message.map(Into::into), replicas, storage: ConversationStorage::Platform };
+        let data = AgentState {
+            name: "Helper".into(),
+            uid: "uid-1".into(),
+            status,
+            message: message.map(Into::into),
+            replicas,
+            storage: ConversationStorage::Platform,
+            run_hash: None,
+            serves: None,
+            alerting: None,
+            ready_replicas: None,
+            min_score: 75.0,
+            safety_floor: None,
+        };
         let item = ListEntry { id: "ag_1".to_owned(), version: 1, created: 0, search: "".into(), json: "{}".into(), omitted: None, data };
         Target { key: Key::new("team-a", "helper"), item: Arc::new(item) }
     }

@@ -24,7 +24,7 @@ pub(super) struct Judge {
     timeout: Duration,
     /// That of the run, for what the judge takes.
     recorder: Recorder,
-    /// That of the agent, for metrics.
+    /// That of the agent, for metrics and for what its policies say about the judge.
     meters: Recorder,
 }
 
@@ -91,6 +91,8 @@ impl Judge {
 
     /// One call. An error has the outcome for metrics and the reason.
     async fn answer(&self, request: Request, deadline: Instant, used: &mut Usage) -> Result<String, (&'static str, String)> {
+        let allowed = self.meters.may_ask(&*self.model);
+        allowed.map_err(|fault| ("refused", format!("the judge was not asked: {}", fault.message())))?;
         let mut record = self.recorder.background(&*self.model, &request);
         let mut pieces = self.model.answer(request);
         let answering = async {

@@ -12,6 +12,7 @@ use slipway_peers::{Server, mock_llm};
 use super::judge::{Asked, Judge};
 use super::*;
 use crate::metrics::Metrics;
+use crate::policies::Policies;
 use crate::record::Recorder;
 use crate::settings::ModelId;
 use crate::telemetry::Telemetry;
@@ -42,10 +43,14 @@ fn server(pause: u32) -> Server {
 }
 
 fn judge(server: &Server, limits: Limits) -> Judge {
+    judge_under(Guards::none(), server, limits)
+}
+
+fn judge_under(guards: Guards, server: &Server, limits: Limits) -> Judge {
     rustls::crypto::ring::default_provider().install_default().ok();
     let telemetry = Telemetry::off();
     let model = ModelId { provider: Provider::Stub, id: "stub-echo".into() };
-    let recorder = Recorder::new(telemetry.clone(), Metrics::new(&telemetry).meters, model, Guards::none());
+    let recorder = Recorder::new(telemetry.clone(), Metrics::new(&telemetry).meters, model, Policies::fixed(guards));
     let base = format!("{}/v1", server.url());
     let variables = |name: &str| match name {
         "OPENAI_BASE_URL" => Some(base.clone()),
@@ -71,6 +76,23 @@ async fn what_a_judge_says_is_a_score_or_the_reason_why_there_is_none() {
             (Some(value), Ok(judged)) => assert!((judged.value - value).abs() < 1e-9 && !judged.reason.is_empty(), "{system}: {judged:?}"),
             (None, Err(fault)) => assert!(fault.starts_with("the judge's answer cannot be used: "), "{system}: {fault}"),
             (_, other) => panic!("{system}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_judge_that_a_policy_does_not_allow_is_not_asked() {
+    let server = server(1);
+    for (severity, allowed, is_asked) in [("critical", "stub:*", false), ("warning", "stub:*", true), ("critical", "openai:*", true)] {
+        let rules = json!([{"type": "allowed_models", "operator": "in", "value": allowed}]);
+        let policies = json!([{"id": "gp_a", "severity": severity, "rules": rules}]).to_string();
+        let Asked { judged, used } = ask(&judge_under(Guards::read("", &policies).unwrap(), &server, LIMITS), "good").await;
+        assert_eq!((judged.is_ok(), used.input_tokens > 0), (is_asked, is_asked), "{severity}, {allowed}: {judged:?}");
+        if let Err(fault) = judged {
+            assert!(
+                fault.starts_with("the judge was not asked: refused by allowed-models (policy gp_a): the model openai:gpt-4o"),
+                "{fault}"
+            );
         }
     }
 }

@@ -41,6 +41,7 @@ pub(crate) async fn whole(model: &dyn Model, recorder: &Recorder, system: &str, 
         temperature: Some(0.0),
         ..Request::default()
     };
+    recorder.may_ask(model)?;
     let mut record = recorder.background(model, &request);
     let mut text = String::new();
     let mut pieces = model.answer(request);

@@ -12,6 +12,13 @@ use super::{Recall, Unkept};
 
 /// The builtin Tool that gives an agent both.
 pub(crate) const TOOL: &str = "memory";
+const REMEMBER: &str = "remember";
+const SEARCH: &str = "search_memory";
+
+/// Whether the builtin has it.
+pub(crate) fn is_tool(name: &str) -> bool {
+    name == REMEMBER || name == SEARCH
+}
 
 pub(crate) fn tools(recall: &Arc<Recall>) -> Vec<Box<dyn Builtin>> {
     vec![Box::new(Remember(Arc::clone(recall))), Box::new(Look(Arc::clone(recall)))]
@@ -26,7 +33,7 @@ type Called<'a> = Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
 impl Builtin for Remember {
     fn spec(&self) -> Spec {
         Spec {
-            name: "remember".to_owned(),
+            name: REMEMBER.to_owned(),
             description: "Keeps one short statement for later conversations, such as what somebody prefers.".to_owned(),
             schema: json!({
                 "type": "object",
@@ -60,7 +67,7 @@ impl Builtin for Remember {
 impl Builtin for Look {
     fn spec(&self) -> Spec {
         Spec {
-            name: "search_memory".to_owned(),
+            name: SEARCH.to_owned(),
             description: "Looks for what was remembered in earlier conversations.".to_owned(),
             schema: json!({
                 "type": "object",

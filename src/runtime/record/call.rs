@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use slipway_models::{Fault, Piece, Stop as ModelStop, Usage};
 use slipway_tools::TraceContext;
 
-use super::{BackgroundRecord, Inner, ModelRecord, ToolRecord, lock, micros};
+use super::spoken::told;
+use super::{BackgroundRecord, Inner, ModelRecord, ToolRecord, is_unpriced, lock, micros};
 use crate::telemetry::usage::Sample;
 use crate::telemetry::{Answered, ModelSpan, ToolSpan};
 
@@ -24,7 +25,7 @@ impl ModelRecord {
 
     /// The output, where content is captured.
     pub(crate) fn said(&self, message: &slipway_models::Message) {
-        self.with_span(|span| span.output(|| self.recorder.told(message).into_iter().collect()));
+        self.with_span(|span| span.output(|| told(&self.guards, message).into_iter().collect()));
     }
 
     pub(crate) fn finish(mut self, stop: Option<&ModelStop>, error: Option<&str>) {
@@ -106,13 +107,15 @@ impl Drop for BackgroundRecord<'_> {
     fn drop(&mut self) {
         let (used, inner) = (self.tally.used(), &self.recorder.0);
         let (provider, model) = (self.model.provider(), self.model.id());
-        let price = self.recorder.cost(provider, model, &used).unwrap_or_default();
+        let price = self.recorder.cost(provider, model, &used);
+        let (is_unpriced, price) = (is_unpriced(price, &used), price.unwrap_or_default());
         let meter = inner.meters.model(provider.as_str(), model);
         meter.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
         meter.cost(price);
-        inner.guards.spent_today(SystemTime::now(), price);
+        inner.policies.own().spent_aside(SystemTime::now(), price);
         let (input_tokens, output_tokens) = (used.input_tokens, used.output_tokens);
-        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(price), ..Sample::default() };
+        let cost_micros = micros(price);
+        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros, is_unpriced, ..Sample::default() };
         inner.minutes.record(Timestamp::now(), provider.as_str(), model, &sample);
     }
 }

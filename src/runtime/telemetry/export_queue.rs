@@ -46,7 +46,7 @@ pub(super) struct ExportQueue {
 
 #[derive(Default)]
 struct Queue {
-    spans: VecDeque<Vec<u8>>,
+    spans: VecDeque<(Vec<u8>, bool)>,
     bytes: usize,
     /// Spans of the batch that is being sent.
     sending: usize,
@@ -60,6 +60,8 @@ pub(super) struct Counts {
     pub(super) dropped: AtomicU64,
     /// Refused by the destination, or not accepted in time.
     pub(super) failed: AtomicU64,
+    /// Turns that nothing else tells of, of batches that were accepted as a whole.
+    pub(super) audited: AtomicU64,
 }
 
 /// The task that sends.
@@ -93,7 +95,7 @@ impl ExportQueue {
         self.name
     }
 
-    pub(super) fn push(&self, span: &Span) {
+    pub(super) fn push(&self, span: &Span, audits: bool) {
         let bytes = span.encoded_len();
         let mut queue = self.lock();
         if queue.spans.len() >= self.batching.queue_spans || queue.bytes + bytes > MAX_QUEUE_BYTES {
@@ -101,7 +103,7 @@ impl ExportQueue {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        queue.spans.push_back(span.encode_to_vec());
+        queue.spans.push_back((span.encode_to_vec(), audits));
         queue.bytes += bytes;
         let wakes = queue.spans.len() == 1 || queue.spans.len() == self.batching.most_spans;
         drop(queue);
@@ -140,17 +142,19 @@ impl ExportQueue {
         self.lock().flushing
     }
 
-    fn take(&self) -> Vec<Vec<u8>> {
+    /// A batch, and how many turns it audits.
+    fn take(&self) -> (Vec<Vec<u8>>, u64) {
         let mut queue = self.lock();
         let count = queue.spans.len().min(self.batching.most_spans);
-        let batch: Vec<_> = queue.spans.drain(..count).collect();
+        let mut audited = 0;
+        let batch: Vec<_> = queue.spans.drain(..count).map(|(span, audits)| (audited += u64::from(audits), span).1).collect();
         queue.bytes -= batch.iter().map(Vec::len).sum::<usize>();
         queue.sending = count;
         if queue.spans.is_empty() {
             // A burst leaves no room behind it.
             queue.spans = VecDeque::new();
         }
-        batch
+        (batch, audited)
     }
 
     /// The batch was delivered or given up.
@@ -173,8 +177,8 @@ impl Sender {
         loop {
             self.first_span().await;
             self.full_batch().await;
-            let batch = self.queue.take();
-            self.deliver(batch).await;
+            let (batch, audited) = self.queue.take();
+            self.deliver(batch, audited).await;
             self.queue.done();
         }
     }
@@ -204,7 +208,7 @@ impl Sender {
         }
     }
 
-    async fn deliver(&mut self, batch: Vec<Vec<u8>>) {
+    async fn deliver(&mut self, batch: Vec<Vec<u8>>, audited: u64) {
         let count = batch.len() as u64;
         let body = Request::new(&self.resource, batch).encode_to_vec();
         let give_up = Instant::now() + MAX_RETRY_TIME;
@@ -217,7 +221,10 @@ impl Sender {
                     counts.exported.fetch_add(count - refused, Ordering::Relaxed);
                     counts.failed.fetch_add(refused, Ordering::Relaxed);
                     match refused {
-                        0 => self.log_recovery(),
+                        0 => {
+                            counts.audited.fetch_add(audited, Ordering::Relaxed);
+                            self.log_recovery();
+                        }
                         refused => self.log_failure(&format!("{refused} of {count} spans were refused")),
                     }
                     return;

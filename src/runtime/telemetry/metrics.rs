@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -87,8 +88,11 @@ struct Guarded {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Severity {
-    severity: String,
+struct Violation {
+    policy: String,
+    rule: &'static str,
+    stage: &'static str,
+    blocked: &'static str,
 }
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -113,7 +117,14 @@ struct Families {
     guard_actions: Family<Guarded, Counter>,
     pii_detections: Counter,
     injection_attempts: Counter,
-    policy_violations: Family<Severity, Counter>,
+    policy_violations: Family<Violation, Counter>,
+    policies: Gauge,
+    policies_missing: Gauge,
+    policy_reloads: Family<Outcome, Counter>,
+    policies_reload_failed: Gauge,
+    policies_last_reload: Gauge,
+    budget_shared: Gauge,
+    budget_leases: Family<Outcome, Counter>,
     memory_extractions: Family<Outcome, Counter>,
     active_conversations: Gauge,
     evaluation_cases: Family<Outcome, Counter>,
@@ -125,6 +136,7 @@ struct Families {
     models: Seen,
     tools: Seen,
     guards: Seen,
+    violated: Seen,
 }
 
 impl Meters {
@@ -146,6 +158,13 @@ impl Meters {
             pii_detections: Counter::default(),
             injection_attempts: Counter::default(),
             policy_violations: Family::default(),
+            policies: Gauge::default(),
+            policies_missing: Gauge::default(),
+            policy_reloads: Family::default(),
+            policies_reload_failed: Gauge::default(),
+            policies_last_reload: Gauge::default(),
+            budget_shared: Gauge::default(),
+            budget_leases: Family::default(),
             memory_extractions: Family::default(),
             active_conversations: Gauge::default(),
             evaluation_cases: Family::default(),
@@ -157,6 +176,7 @@ impl Meters {
             models: Seen::default(),
             tools: Seen::default(),
             guards: Seen::default(),
+            violated: Seen::default(),
         };
         families.register(registry);
         Self(Arc::new(families))
@@ -183,10 +203,12 @@ impl Meters {
         }))
     }
 
-    /// A turn has ended: `ok`, `error`, `blocked` or `cancelled`.
-    pub(crate) fn turn(&self, outcome: &'static str, seconds: f64) {
+    /// A turn has ended: `ok`, `error`, `blocked` or `cancelled`. One that did not begin or was cut off has no time that could be compared.
+    pub(crate) fn turn(&self, outcome: &'static str, seconds: Option<f64>) {
         self.0.turns.get_or_create(&Outcome { outcome }).inc();
-        self.0.turn_seconds.observe(seconds);
+        if let Some(seconds) = seconds {
+            self.0.turn_seconds.observe(seconds);
+        }
     }
 
     pub(crate) fn tool_call(&self, tool: &str, outcome: &'static str, seconds: f64) {
@@ -213,8 +235,34 @@ impl Meters {
         self.0.guard_actions.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn violation(&self, severity: &str) {
-        self.0.policy_violations.get_or_create(&Severity { severity: bounded(severity) }).inc();
+    /// There are as many rules and stages as the code has.
+    pub(crate) fn violation(&self, policy: &str, rule: &'static str, stage: &'static str, blocked: bool) {
+        let (policy, blocked) = (self.0.violated.bounded(policy), if blocked { "true" } else { "false" });
+        self.0.policy_violations.get_or_create(&Violation { policy, rule, stage, blocked }).inc();
+    }
+
+    pub(crate) fn policies(&self, in_force: usize, missing: usize) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.0.policies.set(count(in_force));
+        self.0.policies_missing.set(count(missing));
+    }
+
+    /// The file of policies had changed and was read, or could not be.
+    pub(crate) fn policies_reloaded(&self, is_ok: bool, now: SystemTime) {
+        self.0.policy_reloads.get_or_create(&Outcome { outcome: if is_ok { "ok" } else { "error" } }).inc();
+        self.0.policies_reload_failed.set(i64::from(!is_ok));
+        if is_ok {
+            let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            self.0.policies_last_reload.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        }
+    }
+
+    pub(crate) fn budget_is_shared(&self, is_shared: bool) {
+        self.0.budget_shared.set(i64::from(is_shared));
+    }
+
+    pub(crate) fn lease_asked(&self, is_answered: bool) {
+        self.0.budget_leases.get_or_create(&Outcome { outcome: if is_answered { "ok" } else { "error" } }).inc();
     }
 
     pub(crate) fn memory_extraction(&self, outcome: &'static str) {
@@ -271,6 +319,13 @@ impl Families {
             pii_detections,
             injection_attempts,
             policy_violations,
+            policies,
+            policies_missing,
+            policy_reloads,
+            policies_reload_failed,
+            policies_last_reload,
+            budget_shared,
+            budget_leases,
             memory_extractions,
             active_conversations,
             evaluation_cases,
@@ -282,6 +337,7 @@ impl Families {
             models: _,
             tools: _,
             guards: _,
+            violated: _,
         } = self;
         registry.register("turns", "Turns ended, by outcome", turns.clone());
         registry.register_with_unit("turn", "Time a whole turn took", Unit::Seconds, turn_seconds.clone());
@@ -299,7 +355,18 @@ impl Families {
         registry.register("guard_actions", "What guards did, by what they found", guard_actions.clone());
         registry.register("pii_detections", "Personal data found by guards", pii_detections.clone());
         registry.register("injection_attempts", "Prompt injections found by guards", injection_attempts.clone());
-        registry.register("policy_violations", "Violations of guardrail policies, by severity", policy_violations.clone());
+        registry.register("policy_violations", "Violations of guardrail policies, by rule and stage", policy_violations.clone());
+        registry.register("policies", "Guardrail policies in force", policies.clone());
+        let help = "Guardrail policies that the agent is to be held to and that do not exist";
+        registry.register("policies_missing", help, policies_missing.clone());
+        registry.register("policies_reloads", "Readings of the changed file of policies, by outcome", policy_reloads.clone());
+        let help = "1 while the file of policies cannot be used";
+        registry.register("policies_reload_failed", help, policies_reload_failed.clone());
+        let help = "When the file of policies was read last, since 1970";
+        registry.register_with_unit("policies_last_reload_timestamp", help, Unit::Seconds, policies_last_reload.clone());
+        let help = "1 if the budgets of requests and cost are the agent's, 0 if each process has its own";
+        registry.register("budget_shared", help, budget_shared.clone());
+        registry.register("budget_leases", "Questions for a part of the agent's budgets, by outcome", budget_leases.clone());
         registry.register("memory_extractions", "Attempts to extract memories from a turn, by outcome", memory_extractions.clone());
         let help = "Conversations with a turn under way";
         registry.register("active_conversations", help, active_conversations.clone());
@@ -410,7 +477,8 @@ mod tests {
     fn each_thing_is_counted_under_its_name() {
         let mut registry = Registry::with_prefix("slipway_runtime");
         let meters = Meters::new(&mut registry);
-        meters.turn("ok", 0.2);
+        meters.turn("ok", Some(0.2));
+        meters.turn("blocked", None);
         let model = meters.model("openai", "gpt-x");
         model.call("ok", 1.5);
         model.call("error", 0.1);
@@ -428,7 +496,12 @@ mod tests {
         meters.retrieval("kb_docs", "empty", 0.01);
         meters.guard("pii-detection", "mask", "email");
         meters.guard("prompt-injection", "block", "override");
-        meters.violation("critical");
+        meters.violation("gp_topics", "blocked_topics", "output", true);
+        meters.policies(4, 1);
+        meters.policies_reloaded(true, UNIX_EPOCH + std::time::Duration::from_secs(7));
+        meters.policies_reloaded(false, SystemTime::now());
+        meters.budget_is_shared(true);
+        meters.lease_asked(false);
         meters.memory_extraction("ok");
         meters.evaluation_case("ok");
         meters.judge_call("invalid", 0.5);
@@ -440,6 +513,7 @@ mod tests {
         let text = text(&registry);
         for line in [
             r#"turns_total{outcome="ok"} 1"#,
+            r#"turns_total{outcome="blocked"} 1"#,
             "turn_seconds_count 1",
             r#"first_token_seconds_sum{provider="openai",model="gpt-x"} 0.3"#,
             r#"model_calls_total{provider="openai",model="gpt-x",outcome="ok"} 1"#,
@@ -458,7 +532,15 @@ mod tests {
             r#"guard_actions_total{guard="pii-detection",action="mask",kind="email"} 1"#,
             "pii_detections_total 1",
             "injection_attempts_total 1",
-            r#"policy_violations_total{severity="critical"} 1"#,
+            r#"policy_violations_total{policy="gp_topics",rule="blocked_topics",stage="output",blocked="true"} 1"#,
+            "policies 4",
+            "policies_missing 1",
+            r#"policies_reloads_total{outcome="ok"} 1"#,
+            r#"policies_reloads_total{outcome="error"} 1"#,
+            "policies_last_reload_timestamp_seconds 7",
+            "policies_reload_failed 1",
+            "budget_shared 1",
+            r#"budget_leases_total{outcome="error"} 1"#,
             r#"memory_extractions_total{outcome="ok"} 1"#,
             r#"evaluation_cases_total{outcome="ok"} 1"#,
             r#"judge_calls_total{outcome="invalid"} 1"#,
@@ -482,6 +564,7 @@ mod tests {
             meters.tool_call(&format!("tool-{number}-{}", "é".repeat(100)), "ok", 0.0);
             meters.model("p", &format!("model-{number}")).tokens(1, 0, 0);
             meters.guard("g", "mask", &format!("kind-{number}"));
+            meters.violation(&format!("gp_{number}"), "max_tokens", "limit", false);
         }
         let text = text(&registry);
         assert!(text.contains(&format!(r#"tool_calls_total{{tool="other",outcome="ok"}} {}"#, 1000 - MAX_LABEL_VALUES)), "{text}");

@@ -43,6 +43,7 @@ pub(super) struct Record {
     remote_parent: Option<SpanId>,
     /// What guards did, each action once.
     guard_actions: Vec<String>,
+    audits: bool,
 }
 
 /// The parent of a span.
@@ -128,7 +129,7 @@ impl Record {
             start_time_unix_nano: now,
             ..proto::Span::default()
         };
-        let mut record = Self { message, started: Instant::now(), remote_parent, guard_actions: Vec::new() };
+        let mut record = Self { message, started: Instant::now(), remote_parent, guard_actions: Vec::new(), audits: false };
         record.set("gen_ai.operation.name", &Value::Text(operation));
         record
     }
@@ -170,6 +171,10 @@ impl Record {
         }
     }
 
+    pub(super) fn audit(&mut self) {
+        self.audits = true;
+    }
+
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -188,7 +193,7 @@ impl Record {
             let actions = std::mem::take(&mut self.guard_actions);
             self.set("slipway.guard.actions", &Value::Texts(&actions.iter().map(String::as_str).collect::<Vec<_>>()));
         }
-        telemetry.deliver(self.message, self.remote_parent);
+        telemetry.deliver(self.message, self.remote_parent, self.audits);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod delivery;
 mod mlflow;
+mod monitoring;
 mod receiver;
 mod recording;
 

@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use super::call::{ModelSpan, RetrievalSpan, StepSpan, ToolSpan, capture, end};
 use super::content::Message;
-use super::span::Span;
+use super::span::{Record, Span};
 
 /// One turn of a conversation. Where telemetry is off it holds no more than what it passes on.
 pub(crate) struct TurnSpan {
@@ -100,6 +100,20 @@ impl TurnSpan {
     /// What the caller was answered.
     pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<Message>) {
         capture(self.span.as_ref(), "gen_ai.output.messages", messages);
+    }
+
+    /// `ok`, `error`, `blocked` or `cancelled`.
+    pub(crate) fn outcome(&self, outcome: &str) {
+        if let Some(span) = &self.span {
+            span.with(|record| record.text("slipway.turn.outcome", outcome));
+        }
+    }
+
+    /// Nothing but its spans tells of this turn: it counts as audited once they were accepted.
+    pub(crate) fn audit(&self) {
+        if let Some(span) = &self.span {
+            span.with(Record::audit);
+        }
     }
 
     /// `Err` has a word for the kind of failure, such as `model_timeout`.

@@ -14,20 +14,40 @@ const MAX_MINUTES: i64 = 24 * 60;
 const MAX_MODELS: usize = 16;
 const OTHER: &str = "other";
 
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum End {
+    /// With an answer, or with what a guard says in place of one.
+    #[default]
+    Answered,
+    Failed,
+    /// Nobody waited for it, so that nobody knows.
+    Cancelled,
+}
+
 /// One request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     /// Background work uses tokens and is no request.
     pub(crate) behind_the_scenes: bool,
-    pub(crate) error: bool,
-    pub(crate) latency: Duration,
+    pub(crate) end: End,
+    /// None where nothing was answered, or nobody waited for it.
+    pub(crate) latency: Option<Duration>,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) cost_micros: u64,
-    pub(crate) guard_blocks: u64,
+    /// It used tokens of a model whose price is not known.
+    pub(crate) is_unpriced: bool,
+    /// A guard has blocked something of it, once or many times.
+    pub(crate) is_blocked: bool,
     pub(crate) pii: u64,
     pub(crate) injections: u64,
     pub(crate) violations: u64,
+    /// Its turn is stored with its trace, or an exporter has accepted its spans.
+    pub(crate) audited: u64,
+    /// An answer of an agent with knowledge, and one with sources.
+    pub(crate) retrieved: u64,
+    pub(crate) cited: u64,
 }
 
 #[derive(Default)]
@@ -99,22 +119,45 @@ fn start(number: i64) -> Timestamp {
 }
 
 fn count(minute: &mut UsageMinute, sample: &Sample) {
-    let Sample { behind_the_scenes, error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } =
-        *sample;
+    let Sample {
+        behind_the_scenes,
+        end,
+        latency,
+        input_tokens,
+        output_tokens,
+        cost_micros,
+        is_unpriced,
+        is_blocked,
+        pii,
+        injections,
+        violations,
+        audited,
+        retrieved,
+        cited,
+    } = *sample;
     if !behind_the_scenes {
         minute.requests += 1;
-        minute.errors += i64::from(error);
-        let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
-        minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+        minute.errors += i64::from(end == End::Failed);
+        minute.cancelled += i64::from(end == End::Cancelled);
+        // A share of requests, so that what is none is not in it.
+        minute.guard_blocks += i64::from(is_blocked);
+        if let Some(latency) = latency {
+            let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
+            minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+            minute.latency_ms = minute.latency_ms.saturating_add(latency);
+        }
     }
+    minute.unpriced += i64::from(is_unpriced);
     for (sum, more) in [
         (&mut minute.input_tokens, input_tokens),
         (&mut minute.output_tokens, output_tokens),
         (&mut minute.cost_micros, cost_micros),
-        (&mut minute.guard_blocks, guard_blocks),
         (&mut minute.pii, pii),
         (&mut minute.injections, injections),
         (&mut minute.violations, violations),
+        (&mut minute.audited, audited),
+        (&mut minute.retrieved, retrieved),
+        (&mut minute.cited, cited),
     ] {
         *sum = sum.saturating_add_unsigned(more);
     }
@@ -131,14 +174,15 @@ mod tests {
     }
 
     fn sample(milliseconds: u64) -> Sample {
-        Sample { latency: Duration::from_millis(milliseconds), input_tokens: 10, output_tokens: 3, cost_micros: 7, ..Sample::default() }
+        let latency = Some(Duration::from_millis(milliseconds));
+        Sample { latency, input_tokens: 10, output_tokens: 3, cost_micros: 7, ..Sample::default() }
     }
 
     #[test]
     fn a_minute_is_given_out_once_it_is_over() {
         let usage = Usage::default();
         usage.record(at("10:00:00"), "openai", "a", &sample(80));
-        usage.record(at("10:00:59.999"), "openai", "a", &Sample { error: true, pii: 2, guard_blocks: 1, ..sample(80) });
+        usage.record(at("10:00:59.999"), "openai", "a", &Sample { end: End::Failed, pii: 2, is_blocked: true, ..sample(80) });
         usage.record(at("10:00:30"), "openai", "b", &sample(1));
         usage.record(at("10:01:00"), "openai", "a", &sample(1));
         assert_eq!(usage.take_finished(at("10:00:59")), []);
@@ -151,6 +195,7 @@ mod tests {
             output_tokens: 6,
             cost_micros: 14,
             latency_histogram: vec![0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            latency_ms: 160,
             guard_blocks: 1,
             pii: 2,
             ..UsageMinute::empty(at("10:00:00"), "openai", "a")
@@ -169,6 +214,29 @@ mod tests {
             let histogram = &usage.take_all()[0].latency_histogram;
             assert_eq!(histogram.iter().position(|count| *count == 1), Some(bucket), "{milliseconds} ms");
         }
+    }
+
+    #[test]
+    fn what_was_cancelled_is_neither_an_error_nor_an_answer() {
+        let usage = Usage::default();
+        usage.record(at("10:00:00"), "p", "m", &Sample { end: End::Cancelled, latency: None, ..sample(0) });
+        usage.record(at("10:00:00"), "p", "m", &Sample { end: End::Failed, is_unpriced: true, ..sample(80) });
+        usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, is_unpriced: true, ..Sample::default() });
+        let taken = &usage.take_all()[0];
+        assert_eq!((taken.requests, taken.errors, taken.cancelled, taken.unpriced), (2, 1, 1, 2));
+        assert_eq!(taken.latency_histogram.iter().sum::<i64>(), 1);
+    }
+
+    #[test]
+    fn a_request_without_a_duration_is_in_no_bucket() {
+        let usage = Usage::default();
+        usage.record(at("10:00:00"), "p", "m", &sample(80));
+        usage.record(at("10:00:00"), "p", "m", &Sample { latency: None, is_blocked: true, ..sample(0) });
+        // Work behind the scenes is no request, so that its block is in no share of requests.
+        usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, is_blocked: true, violations: 1, ..Sample::default() });
+        let taken = &usage.take_all()[0];
+        assert_eq!((taken.requests, taken.guard_blocks, taken.violations, taken.latency_ms), (2, 1, 1, 80));
+        assert_eq!(taken.latency_histogram.iter().sum::<i64>(), 1);
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
-use slipway_guards::{Action, Breach, Finding, GuardName, Side};
+use slipway_database::Stage;
+use slipway_guards::{Action, Breach, Finding, GuardName, PolicyRule, Ruled, Side};
 use slipway_models::{Fault, Usage};
 
 use crate::knowledge::Source;
+
+/// In place of the name of a tool that there is not: the model made it up, and no guard has judged it.
+pub(crate) const UNKNOWN: &str = "unknown";
 
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
@@ -79,18 +83,40 @@ pub(crate) struct Guarded {
     pub(crate) action: Action,
     pub(crate) kind: String,
     pub(crate) side: Side,
-    /// A policy asked for it, by the id in `kind`.
+    /// The policy that asked for it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "policy_id")]
+    pub(crate) policy: Option<PolicyRule>,
     #[serde(skip)]
-    pub(crate) policy: bool,
+    pub(crate) stage: Stage,
 }
 
 impl Guarded {
     pub(crate) fn finding(finding: &Finding, side: Side) -> Self {
-        Self { guard: finding.guard, action: finding.action, kind: finding.kind.clone(), side, policy: false }
+        let Finding { guard, action, kind, policy, span: _ } = finding.clone();
+        let stage = match side {
+            Side::Input => Stage::Input,
+            Side::Output => Stage::Output,
+        };
+        Self { guard, action, kind, side, policy, stage }
     }
 
     pub(crate) fn breach(breach: &Breach, side: Side) -> Self {
-        let kind = breach.policy.clone().unwrap_or_else(|| "limit".to_owned());
-        Self { guard: breach.guard, action: breach.action, kind, side, policy: breach.policy.is_some() }
+        let kind = breach.policy.as_ref().map_or_else(|| "limit".to_owned(), |rule| rule.policy.to_string());
+        Self { guard: breach.guard, action: breach.action, kind, side, policy: breach.policy.clone(), stage: Stage::Limit }
     }
+
+    pub(crate) fn ruled(ruled: &Ruled) -> Self {
+        let Ruled { guard, kind, action, policy } = ruled.clone();
+        let (side, stage) = match guard {
+            GuardName::DeniedTools => (Side::Output, Stage::Tool),
+            GuardName::AllowedModels => (Side::Input, Stage::Model),
+            _ => (Side::Input, Stage::Input),
+        };
+        Self { guard, action, kind, side, policy: Some(policy), stage }
+    }
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it so")]
+fn policy_id<S: Serializer>(rule: &Option<PolicyRule>, serializer: S) -> Result<S::Ok, S::Error> {
+    rule.as_ref().map(|rule| &*rule.policy).serialize(serializer)
 }

@@ -69,7 +69,8 @@ impl Rehearsal {
 pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
     let refused =
         |answer| Rehearsed { answer, tool_calls: Vec::new(), retrieved: Vec::new(), unanswered_tool: None, usage: Usage::default() };
-    let found = match guard_input(agent, &mut order).await {
+    let guards = agent.policies.current();
+    let found = match guard_input(agent, &guards, &mut order).await {
         Ok(found) => found,
         Err(error) => return refused(Err(error.message().to_owned())),
     };
@@ -79,7 +80,8 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
     // Without a receiver, events are dropped at once.
     let (listener, _) = mpsc::channel(1);
     let (started, partial) = (Instant::now(), Mutex::default());
-    let mut answering = Answering::new(agent, &order, Vec::new(), &listener, &partial);
+    let mut answering = Answering::new(agent, guards, &order, Vec::new(), &listener, &partial);
+    answering.hold(found.tokens_in_prompt, found.hold);
     for guarded in found.guarded {
         answering.guard(guarded).await;
     }

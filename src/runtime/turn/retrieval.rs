@@ -9,6 +9,7 @@ use tracing::debug;
 use super::answering::Answering;
 use super::event::{Guarded, TurnEvent};
 use super::{Order, Said};
+use crate::agent::judge;
 use crate::knowledge::{self, Found, MAX_SEARCHES, Passage, Query, Retrieved, Source};
 use crate::record::RetrievalRecord;
 use crate::settings::Strategy;
@@ -88,14 +89,14 @@ impl Answering<'_> {
 
     /// What a document says is looked at like what a person says. A passage that is blocked is left out, others stay.
     async fn guard_passages(&mut self, passages: Vec<Passage>) -> Vec<Passage> {
-        if self.agent.guards.is_empty() {
+        if self.guards.is_empty() {
             return passages;
         }
         let mut admitted = Vec::new();
         for mut passage in passages {
             let mut is_blocked = false;
             for text in passage.texts_mut() {
-                let verdict = self.agent.judge(Side::Input, text).await;
+                let verdict = judge(&self.guards, Side::Input, text).await;
                 for finding in &verdict.findings {
                     self.guard(Guarded::finding(finding, Side::Input)).await;
                 }

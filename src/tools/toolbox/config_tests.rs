@@ -117,6 +117,28 @@ proptest! {
     }
 }
 
+#[test]
+fn a_call_may_belong_to_the_servers_whose_name_it_begins_with() {
+    let server =
+        |name: &str| json!({"name": name, "type": "mcp", "category": "general", "mcpEndpoint": "https://mcp.example.com/", "timeout": 5});
+    let own =
+        json!({"name": "git_log", "type": "cli", "category": "general", "binary": "/bin/true", "allowedCommands": ["true"], "timeout": 5});
+    let configs = serde_json::from_value(json!([server("git"), server("git_hub"), own])).unwrap();
+    let toolbox = Toolbox::open(configs, Vec::new(), ToolSettings::default(), &|_| None).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let long = "x".repeat(64);
+    for (call, servers) in [
+        ("git_push", &["git"][..]),
+        ("git_hub_list", &["git", "git_hub"]),
+        ("git_log", &[]),
+        ("git", &[]),
+        ("github_list", &[]),
+        // Names that were cut may have lost the end of their server's.
+        (long.as_str(), &["git", "git_hub"]),
+    ] {
+        assert_eq!(toolbox.possible_servers(call), servers, "{call}");
+    }
+}
+
 #[tokio::test]
 async fn http_tools_only_read_by_their_method_and_programs_never() {
     let http = |name: &str, method: Value| json!({"name": name, "type": "http", "category": "general", "endpoint": "https://api.example.com/", "method": method, "timeout": 5});

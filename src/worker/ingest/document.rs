@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use sha2::{Digest, Sha256};
-use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, NewChunk};
+use slipway_database::Fault;
+use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, Listed, NewChunk};
 use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
 use slipway_knowledge::subprocess::{Extraction, Limits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
 use slipway_models::FaultKind;
-use slipway_models::embedding::PassageEmbedder;
+use slipway_models::embedding::{PassageEmbedder, Vector};
 use tracing::debug;
 
 /// Counts up when documents are read or cut in another way, so that all are read anew.
@@ -38,6 +39,8 @@ pub(super) enum Outcome {
     },
     /// It cannot be read: why.
     Failed(String),
+    /// The team's quota has no room for it: which.
+    Full(String),
 }
 
 /// What keeps the ingestion from going on.
@@ -45,6 +48,8 @@ pub(super) enum Outcome {
 pub(super) enum Trouble {
     /// Trying again may help.
     Passing(String),
+    /// The team's quota has no room.
+    Full(String),
     Lasting(anyhow::Error),
 }
 
@@ -60,15 +65,30 @@ impl Reader {
         Self { model, size, program }
     }
 
+    /// As the database compares it with what is there.
+    pub(super) fn listed(&self, item: &Item) -> Listed {
+        let Item { key, uri, filename, .. } = item.clone();
+        Listed { key, version: self.version(item), filename, uri }
+    }
+
     /// What a document's state is called, if its source says it: by another reader it has to be read anew.
-    pub(super) fn version(&self, item: &Item) -> Option<String> {
+    fn version(&self, item: &Item) -> Option<String> {
         item.version.as_ref().map(|version| format!("{} {version}", self.fingerprint()))
+    }
+
+    /// The model's id, as the database knows it.
+    pub(super) fn model(&self) -> &str {
+        self.model.embedder().id()
+    }
+
+    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::Fault> {
+        self.model.embed(texts).await
     }
 
     /// All but the document that decides on chunks and vectors.
     fn fingerprint(&self) -> String {
         let ChunkSize { tokens, overlap } = self.size;
-        format!("{READER}-{tokens}-{overlap}-{}", self.model.embedder().id())
+        format!("{READER}-{tokens}-{overlap}-{}", self.model())
     }
 
     /// `known` is the hash of what is there of the document.
@@ -106,7 +126,7 @@ impl Reader {
         }
         let hash = self.hash(file.as_file_mut()).map_err(disk)?;
         if known == Some(hash) {
-            let marked = ingestion.mark_seen(&[(meta.key.clone(), meta.version.clone())]).await.map_err(of_database)?;
+            let marked = ingestion.mark_seen(&[self.listed(item)]).await.map_err(of_database)?;
             if marked > 0 {
                 return Ok(Outcome::Same);
             }
@@ -227,15 +247,19 @@ fn disk(error: io::Error) -> Trouble {
     Trouble::Lasting(anyhow!(error).context("the pod's folder for temporary files"))
 }
 
-fn of_database(fault: slipway_database::Fault) -> Trouble {
-    if fault.is_passing() { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
+pub(super) fn of_database(fault: Fault) -> Trouble {
+    match fault {
+        Fault::Full(words) => Trouble::Full(words),
+        fault if fault.is_passing() => Trouble::Passing(fault.to_string()),
+        fault => Trouble::Lasting(fault.into()),
+    }
 }
 
 fn of_source(error: SourceError) -> Trouble {
     if error.kind() == SourceErrorKind::Unavailable { Trouble::Passing(error.to_string()) } else { Trouble::Lasting(error.into()) }
 }
 
-fn of_model(fault: slipway_models::Fault) -> Trouble {
+pub(super) fn of_model(fault: slipway_models::Fault) -> Trouble {
     let passes =
         matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
     if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }

@@ -1,20 +1,48 @@
 //! The run of an ingestion: page by page through the source, then what is gone there, then the index. Counts as it goes.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use slipway_database::knowledge::{INDEX_THRESHOLD, Ingestion};
+use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Listed, Removal};
 use slipway_knowledge::source::{Complete, Item, Skipped, Source, SourceErrorKind, Step, Traversal};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::document::{Outcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
+use super::vectors;
 
 /// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
 const MAX_OUTAGE: Duration = Duration::from_mins(5);
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
+
+/// What a source that was read to its end removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removes {
+    /// Nothing: it is one uploaded file.
+    Nothing,
+    /// What is gone there, unless that is next to everything.
+    Gone,
+    /// What is gone there, however much it is.
+    Confirmed,
+}
+
+/// Why an ingestion has failed as every other attempt would.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    ending: Ending,
+    words: String,
+}
+
+impl std::error::Error for Verdict {}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
 
 pub(super) struct Run {
     ingestion: Ingestion,
@@ -29,11 +57,12 @@ impl Run {
         Self { ingestion, progress, heartbeat }
     }
 
-    /// Reads all of the source. What is gone there is removed if the source is more than one uploaded file.
-    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, removes: bool) -> anyhow::Result<()> {
+    /// Reads all of the source.
+    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, removes: Removes) -> anyhow::Result<()> {
         let Self { ingestion, progress, heartbeat } = self;
+        let mut walk = Walk { ingestion, progress, source, reader, full: None };
         tokio::select! {
-            ended = drive(ingestion, progress, source, reader, removes) => ended,
+            ended = walk.drive(removes) => ended,
             () = heartbeat.lost() => bail!("another process has taken this ingestion over"),
         }
     }
@@ -48,7 +77,11 @@ impl Run {
         let report = progress.report();
         let (seen, changed, failed, removed) = (report.seen, report.changed, report.failed, report.removed);
         info!(seen, changed, failed, removed, succeeded = outcome.is_ok(), "the ingestion has ended");
-        let ended = patiently("the end of the ingestion", || ingestion.end(&report, outcome.is_ok())).await;
+        let ending = match &outcome {
+            Ok(()) => Ending::Succeeded,
+            Err(error) => error.downcast_ref::<Verdict>().map_or(Ending::Failed, |verdict| verdict.ending),
+        };
+        let ended = patiently("the end of the ingestion", || ingestion.end(&report, ending)).await;
         outcome?;
         if !ended? {
             bail!("another process has taken this ingestion over");
@@ -63,47 +96,164 @@ fn failure(error: &anyhow::Error) -> slipway_database::knowledge::DocumentError 
     slipway_database::knowledge::DocumentError { key: String::new(), error: error.chars().take(500).collect() }
 }
 
-async fn drive(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader, removes: bool) -> anyhow::Result<()> {
-    progress.change(|report| "traversing".clone_into(&mut report.phase));
-    let complete = traverse(ingestion, progress, source, reader).await?;
-    if removes {
-        remove(ingestion, progress, &complete).await?;
-    }
-    progress.change(|report| "indexing".clone_into(&mut report.phase));
-    patiently("the index", || ingestion.settle(INDEX_THRESHOLD)).await
+/// What an ingestion works with.
+struct Walk<'a> {
+    ingestion: &'a Ingestion,
+    progress: &'a Progress,
+    source: &'a dyn Source,
+    reader: &'a Reader,
+    /// Once the team's quota had no room for a document: what the database said.
+    full: Option<String>,
 }
 
-/// Takes a `Complete`, which only a traversal to its end has.
-async fn remove(ingestion: &Ingestion, progress: &Progress, complete: &Complete) -> anyhow::Result<()> {
-    progress.change(|report| "removing".clone_into(&mut report.phase));
-    let removed = patiently("documents that are gone", || ingestion.remove_unseen()).await?;
-    progress.change(|report| report.removed = removed);
-    info!(listed = complete.items(), removed, "the source was read to its end");
-    Ok(())
-}
-
-async fn traverse(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader) -> anyhow::Result<Complete> {
-    let mut traversal = Traversal::begin(source, "");
-    let mut outage = Outage::default();
-    loop {
-        let at = traversal.resume_point().clone();
-        match traversal.next().await {
-            Ok(Step::Complete(complete)) => return Ok(complete),
-            Ok(Step::Page { items, skipped, rest }) => {
-                outage = Outage::default();
-                page(ingestion, progress, source, reader, &items).await?;
-                for skipped in &skipped {
-                    note(progress, skipped);
-                }
-                traversal = rest;
-            }
-            Err(error) if error.kind() == SourceErrorKind::Unavailable && outage.goes_on() => {
-                warn!(%error, "the source cannot be reached");
-                sleep(error.retry_after().unwrap_or(RETRY_INTERVAL).min(MAX_OUTAGE)).await;
-                traversal = Traversal::resume(source, at);
-            }
-            Err(error) => return Err(error.into()),
+impl Walk<'_> {
+    async fn drive(&mut self, removes: Removes) -> anyhow::Result<()> {
+        self.enter("traversing");
+        let complete = self.traverse().await?;
+        // What has gone makes room, whatever had none before.
+        if removes != Removes::Nothing {
+            self.remove(&complete, removes == Removes::Confirmed).await?;
         }
+        self.enter("embedding");
+        self.fill_vectors().await?;
+        self.enter("indexing");
+        patiently("the index", || self.ingestion.settle(INDEX_THRESHOLD)).await?;
+        match self.full.take() {
+            Some(words) => Err(Verdict { ending: Ending::Full, words }.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn enter(&self, phase: &str) {
+        self.progress.change(|report| phase.clone_into(&mut report.phase));
+    }
+
+    /// Takes a `Complete`, which only a traversal to its end has.
+    async fn remove(&self, complete: &Complete, confirmed: bool) -> anyhow::Result<()> {
+        self.enter("removing");
+        let removed = match patiently("documents that are gone", || self.ingestion.remove_unseen(confirmed)).await? {
+            Removal::Removed(removed) => removed,
+            Removal::Doubtful { found, missing } => {
+                let words = format!(
+                    "the source was read to its end and has {found} documents, and none of {missing} others that were indexed from it. \
+                     Nothing was removed, in case its settings are wrong or it was emptied by mistake. If it is right, make another \
+                     Ingestion with confirmRemoval: true (REST: \"confirm_removal\": true)"
+                );
+                return Err(Verdict { ending: Ending::Doubtful, words }.into());
+            }
+        };
+        self.progress.change(|report| report.removed = removed);
+        info!(listed = complete.items(), removed, "the source was read to its end");
+        Ok(())
+    }
+
+    /// Embeds what another model left without vectors, as often as it takes.
+    async fn fill_vectors(&self) -> anyhow::Result<()> {
+        let (mut outage, mut after) = (Outage::default(), None);
+        loop {
+            let before = after.clone();
+            match vectors::fill(self.ingestion, self.reader, &mut after).await {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Passing(why)) => {
+                    if after != before {
+                        outage = Outage::default();
+                    }
+                    if !outage.goes_on() {
+                        bail!("vectors of the present model: {why}");
+                    }
+                    warn!(why, "vectors of the present model are tried again");
+                    sleep(RETRY_INTERVAL).await;
+                }
+                Err(Trouble::Full(why)) => bail!("vectors of the present model: {why}"),
+                Err(Trouble::Lasting(error)) => return Err(error.context("vectors of the present model")),
+            }
+        }
+    }
+
+    async fn traverse(&mut self) -> anyhow::Result<Complete> {
+        let mut traversal = Traversal::begin(self.source, "");
+        let mut outage = Outage::default();
+        loop {
+            let at = traversal.resume_point().clone();
+            match traversal.next().await {
+                Ok(Step::Complete(complete)) => return Ok(complete),
+                Ok(Step::Page { items, skipped, rest }) => {
+                    outage = Outage::default();
+                    self.page(&items).await?;
+                    for skipped in &skipped {
+                        note(self.progress, skipped);
+                    }
+                    traversal = rest;
+                }
+                Err(error) if error.kind() == SourceErrorKind::Unavailable && outage.goes_on() => {
+                    warn!(%error, "the source cannot be reached");
+                    sleep(error.retry_after().unwrap_or(RETRY_INTERVAL).min(MAX_OUTAGE)).await;
+                    traversal = Traversal::resume(self.source, at);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn page(&mut self, items: &[Item]) -> anyhow::Result<()> {
+        let listed: Vec<_> = items.iter().map(|item| self.reader.listed(item)).collect();
+        let changed = patiently("the list of documents", || self.ingestion.changed(&listed)).await?;
+        let unchanged = (items.len() - changed.len()) as u64;
+        self.progress.change(|report| {
+            report.seen += unchanged;
+            report.unchanged += unchanged;
+        });
+        for changed in &changed {
+            let Some(item) = items.iter().find(|item| item.key == changed.key) else { continue };
+            self.document(item, changed.content_hash).await?;
+        }
+        Ok(())
+    }
+
+    /// One document, as often as it takes. After one without room, others are only looked at to be told apart from what is gone:
+    /// to read them would be in vain, and what is removed in the end makes room for the next ingestion.
+    async fn document(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<()> {
+        let mut outage = Outage::default();
+        let outcome = loop {
+            let read = match &self.full {
+                Some(words) => Err(Trouble::Full(words.clone())),
+                None => self.reader.read(self.ingestion, self.source, item, known).await,
+            };
+            match read {
+                Err(Trouble::Passing(why)) if outage.goes_on() => {
+                    warn!(document = item.uri, why, "is tried again");
+                    sleep(RETRY_INTERVAL).await;
+                }
+                Err(Trouble::Passing(why)) => bail!("{}: {why}", item.uri),
+                Err(Trouble::Lasting(error)) => return Err(error.context(item.uri.clone())),
+                Err(Trouble::Full(words)) => {
+                    let seen = [Listed { version: None, ..self.reader.listed(item) }];
+                    patiently("a document without room", || self.ingestion.mark_seen(&seen)).await?;
+                    break Outcome::Full(words);
+                }
+                Ok(outcome) => break outcome,
+            }
+        };
+        self.progress.change(|report| {
+            report.seen += 1;
+            match &outcome {
+                Outcome::Same => report.unchanged += 1,
+                Outcome::Gone => report.seen -= 1,
+                Outcome::Written { pages, chunks } => {
+                    report.changed += 1;
+                    report.pages += pages;
+                    report.chunks += chunks;
+                }
+                Outcome::Failed(why) | Outcome::Full(why) => {
+                    warn!(document = item.uri, why, "cannot be read, or stored");
+                    report.failed(&item.uri, why);
+                }
+            }
+        });
+        if let Outcome::Full(words) = outcome {
+            self.full.get_or_insert(words);
+        }
+        Ok(())
     }
 }
 
@@ -111,60 +261,6 @@ async fn traverse(ingestion: &Ingestion, progress: &Progress, source: &dyn Sourc
 fn note(progress: &Progress, Skipped { name, why }: &Skipped) {
     info!(name, why, "left out");
     progress.change(|report| report.seen += 1);
-}
-
-async fn page(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader, items: &[Item]) -> anyhow::Result<()> {
-    let listed: Vec<_> = items.iter().map(|item| (item.key.clone(), reader.version(item))).collect();
-    let changed = patiently("the list of documents", || ingestion.changed(&listed)).await?;
-    let unchanged = (items.len() - changed.len()) as u64;
-    progress.change(|report| {
-        report.seen += unchanged;
-        report.unchanged += unchanged;
-    });
-    for changed in &changed {
-        let Some(item) = items.iter().find(|item| item.key == changed.key) else { continue };
-        document(ingestion, progress, source, reader, (item, changed.content_hash)).await?;
-    }
-    Ok(())
-}
-
-/// One document, as often as it takes.
-async fn document(
-    ingestion: &Ingestion,
-    progress: &Progress,
-    source: &dyn Source,
-    reader: &Reader,
-    (item, known): (&Item, Option<[u8; 32]>),
-) -> anyhow::Result<()> {
-    let mut outage = Outage::default();
-    let outcome = loop {
-        match reader.read(ingestion, source, item, known).await {
-            Err(Trouble::Passing(why)) if outage.goes_on() => {
-                warn!(document = item.uri, why, "is tried again");
-                sleep(RETRY_INTERVAL).await;
-            }
-            Err(Trouble::Passing(why)) => bail!("{}: {why}", item.uri),
-            Err(Trouble::Lasting(error)) => return Err(error.context(item.uri.clone())),
-            Ok(outcome) => break outcome,
-        }
-    };
-    progress.change(|report| {
-        report.seen += 1;
-        match outcome {
-            Outcome::Same => report.unchanged += 1,
-            Outcome::Gone => report.seen -= 1,
-            Outcome::Written { pages, chunks } => {
-                report.changed += 1;
-                report.pages += pages;
-                report.chunks += chunks;
-            }
-            Outcome::Failed(why) => {
-                warn!(document = item.uri, why, "cannot be read");
-                report.failed(&item.uri, &why);
-            }
-        }
-    });
-    Ok(())
 }
 
 /// How long something has been away.

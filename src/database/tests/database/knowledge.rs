@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use slipway_database::knowledge::{
-    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader, NewChunk,
-    Report, SearchQuery,
+    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
+    Listed, NewChunk, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -63,6 +63,7 @@ pub(crate) fn spec(team: &str, kb: &str, nth: u32) -> BaseSpec {
         kb_id: kb.into(),
         upload_quota: 3 * MIB,
         team_upload_quota: 4 * MIB,
+        quota: Quota { documents: 100_000, chunks: 1_000_000 },
     }
 }
 
@@ -89,6 +90,12 @@ pub(crate) fn meta(key: &str, version: &str) -> DocumentMeta {
         pages: Some(2),
         bytes: 100,
     }
+}
+
+/// As a source lists a document of [`meta`].
+pub(crate) fn listed(key: &str, version: &str) -> Listed {
+    let DocumentMeta { key, version, filename, uri, .. } = meta(key, version);
+    Listed { key, version, filename, uri }
 }
 
 pub(crate) fn hash(text: &str) -> [u8; 32] {
@@ -186,8 +193,7 @@ async fn a_document_is_put_found_replaced_and_removed() {
 async fn only_what_changed_needs_work_and_the_unseen_goes() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
-    let listed =
-        |keys: &[(&str, &str)]| keys.iter().map(|(key, version)| ((*key).to_owned(), Some((*version).to_owned()))).collect::<Vec<_>>();
+    let listed = |keys: &[(&str, &str)]| keys.iter().map(|(key, version)| listed(key, version)).collect::<Vec<_>>();
     let first = begin(&base, "one", "s3").await;
     let other = begin(&base, "other", "drive").await;
     other.put_document(&meta("z", "1"), vec![chunk(0, "zebra", None)]).await.unwrap();
@@ -196,7 +202,7 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
         first.put_document(&meta(key, "1"), vec![chunk(0, &format!("word{key}"), None)]).await.unwrap();
     }
     first.fail_document(&meta("d", "1"), "broken").await.unwrap();
-    assert!(first.end(&Report::default(), true).await.unwrap());
+    assert!(first.end(&Report::default(), Ending::Succeeded).await.unwrap());
     assert!(matches!(base.begin_ingestion("one", "s3").await.unwrap(), Begun::Succeeded));
 
     let second = begin(&base, "two", "s3").await;
@@ -209,11 +215,134 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
     // Killed and begun again: what the first attempt saw does not count.
     let again = begin_after_lease(&platform, &base, "two").await;
     assert!(again.changed(&listed(&[("a", "1")])).await.unwrap().is_empty());
-    assert!(matches!(second.remove_unseen().await, Err(Fault::Refused(_))), "the first attempt has lost it");
-    assert_eq!(again.remove_unseen().await.unwrap(), 3);
+    assert!(matches!(second.remove_unseen(false).await, Err(Fault::Refused(_))), "the first attempt has lost it");
+    assert_eq!(again.remove_unseen(false).await.unwrap(), Removal::Removed(3));
     let left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|document| document.key).collect();
     assert_eq!(left, ["a", "z"]);
     assert_eq!(base.remove_keys("drive", &["a", "z"]).await.unwrap(), 1, "of another source nothing goes");
+}
+
+#[tokio::test]
+async fn a_renamed_document_shows_its_new_name_without_work() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let first = begin(&base, "one", "drive").await;
+    for key in ["a", "b", "c"] {
+        let meta = DocumentMeta { filename: format!("{key}.txt"), ..meta(key, "1") };
+        first.put_document(&meta, vec![chunk(0, &format!("word{key}"), None)]).await.unwrap();
+    }
+    first.end(&Report::default(), Ending::Succeeded).await.unwrap();
+    let second = begin(&base, "two", "drive").await;
+    let named = |key, version, filename: &str| Listed { filename: filename.into(), uri: "drive://new".into(), ..listed(key, version) };
+    // Another extension may be read in another way, and then the same bytes are not the same document.
+    let all = [named("a", "1", "plan.txt"), named("b", "1", "b.csv"), named("c", "2", "other.TXT")];
+    let changed: Vec<_> =
+        second.changed(&all).await.unwrap().into_iter().map(|changed| (changed.key, changed.content_hash.is_some())).collect();
+    assert_eq!(changed, [("b".to_owned(), false), ("c".to_owned(), true)]);
+    assert_eq!(second.mark_seen(&all[2..]).await.unwrap(), 1);
+    for (word, filename) in [("worda", "plan.txt"), ("wordb", "b.txt"), ("wordc", "other.TXT")] {
+        let query = SearchQuery { text: word.into(), top_k: 1, ..SearchQuery::default() };
+        assert_eq!(base.search(&query).await.unwrap()[0].filename, filename);
+    }
+    let documents = base.documents(10, None).await.unwrap().items;
+    assert!(documents.iter().any(|document| document.key == "a" && document.uri == "drive://new"), "{documents:?}");
+    assert!(second.changed(&all[..1]).await.unwrap().is_empty(), "and once is enough");
+}
+
+#[tokio::test]
+async fn a_source_that_has_lost_nearly_everything_is_doubted() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let put = async |ingestion: &Ingestion, numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            ingestion.put_document(&meta(&number.to_string(), "1"), vec![chunk(0, "word", None)]).await.unwrap();
+        }
+    };
+    let listed = |numbers: std::ops::Range<u32>| numbers.map(|number| listed(&number.to_string(), "1")).collect::<Vec<_>>();
+    let first = begin(&base, "one", "s3").await;
+    put(&first, 0..30).await;
+    // What was never indexed is no loss.
+    first.fail_document(&meta("broken", "1"), "it is broken").await.unwrap();
+    first.end(&Report::default(), Ending::Succeeded).await.unwrap();
+    // How many are listed, how many are new, whether it is confirmed, and what comes of it.
+    for (number, (known, new, confirmed, expected)) in [
+        (0, 0, false, Removal::Doubtful { found: 0, missing: 30 }),
+        (2, 0, false, Removal::Doubtful { found: 2, missing: 28 }),
+        // As many others are there: a source whose documents come and go.
+        (0, 5, false, Removal::Removed(31)),
+        (1, 0, false, Removal::Removed(4)),
+        (0, 0, false, Removal::Doubtful { found: 0, missing: 1 }),
+        (0, 0, true, Removal::Removed(1)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ingestion = begin(&base, &format!("again-{number}"), "s3").await;
+        if number == 3 {
+            ingestion.changed(&listed(100..101)).await.unwrap();
+        } else {
+            ingestion.changed(&listed(0..known)).await.unwrap();
+        }
+        put(&ingestion, 100..100 + new).await;
+        assert_eq!(ingestion.remove_unseen(confirmed).await.unwrap(), expected, "{number}");
+        ingestion.end(&Report::default(), Ending::Doubtful).await.unwrap();
+    }
+    assert_eq!(base.counts().await.unwrap().ready, 0);
+    let reader = KnowledgeReader::open(&platform.database.url, None, None).unwrap();
+    let state = reader.ingestion("a", "kb_docs", &spec("a", "kb_docs", 1).uid, "again-0").await.unwrap().unwrap();
+    assert_eq!(Ending::of(&state.report.phase), Ending::Doubtful);
+    // It may be tried again, as any that has not succeeded.
+    begin(&base, "again-0", "s3").await;
+}
+
+#[tokio::test]
+async fn a_team_has_no_more_documents_and_chunks_than_its_quota() {
+    let platform = Platform::start().await;
+    let team = platform.team("a").await;
+    let quota = Quota { documents: 3, chunks: 10 };
+    let [docs, more] = ["kb_docs", "kb_more"];
+    for kb in [docs, more] {
+        platform.admin.ensure_base(&BaseSpec { quota, ..spec("a", kb, 1) }).await.unwrap();
+    }
+    let base = |kb| open(&platform.url_of(&team), "a", kb);
+    let (first, second) = (begin(&base(docs), "one", "s3").await, begin(&base(more), "two", "s3").await);
+    let put = async |ingestion: &Ingestion, key: &str, chunks: u32| {
+        ingestion.put_document(&meta(key, "1"), (0..chunks).map(|n| chunk(n, "word", None)).collect()).await
+    };
+    put(&first, "a", 4).await.unwrap();
+    put(&second, "b", 4).await.unwrap();
+    let full = |outcome: Result<String, Fault>, words: &str| match outcome {
+        Err(Fault::Full(said)) => assert!(said.contains(words), "{said}"),
+        other => panic!("{words}: {other:?}"),
+    };
+    full(put(&first, "c", 3).await, "8 chunks, and with this document more than the 10");
+    full(put(&first, "huge", 300).await, "alone has more than the 10 chunks");
+    // What takes another's place takes its room.
+    put(&first, "a", 6).await.unwrap();
+    full(put(&second, "b", 5).await, "10 chunks");
+    put(&second, "b", 1).await.unwrap();
+    put(&second, "c", 1).await.unwrap();
+    full(put(&first, "d", 1).await, "3 documents, and may have 3");
+    let unreadable = second.fail_document(&meta("e", "1"), "broken").await;
+    full(unreadable, "3 documents");
+    second.fail_document(&meta("c", "2"), "broken").await.unwrap();
+    full(base(docs).begin_upload("new.pdf", "application/pdf").await, "3 documents");
+    // What is counted is what is there, whatever came and went.
+    assert_eq!(base(more).remove_keys("s3", &["c"]).await.unwrap(), 1);
+    base(docs).begin_upload("new.pdf", "application/pdf").await.unwrap();
+    platform.admin.drop_base(&spec("a", docs, 1).uid).await.unwrap();
+    let mut raw = platform.raw().await;
+    let counted = "select string_agg(concat_ws(' ', base, documents, chunks), ',') from slipway.contents";
+    assert_eq!(raw.one(counted).await, format!("{} 1 1", spec("a", more, 1).uid));
+    put(&second, "f", 9).await.unwrap();
+    // Two that write at once do not both take the last place.
+    base(more).remove_keys("s3", &["f"]).await.unwrap();
+    let other = begin(&base(more), "three", "drive").await;
+    let (one, two) = tokio::join!(put(&second, "g", 5), put(&other, "h", 5));
+    assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
+    // Of a team of a former version nothing is known.
+    raw.one("update slipway.teams set document_quota = null, chunk_quota = null").await;
+    put(&second, "i", 30).await.unwrap();
 }
 
 /// As if the process had been killed a minute ago.
@@ -252,8 +381,8 @@ async fn two_ingestions_of_a_source_exclude_each_other() {
     ] {
         assert!(matches!(lost, Err(Fault::Refused(_))), "{lost:?}");
     }
-    assert!(!first.end(&report, true).await.unwrap());
-    assert!(later.end(&report, false).await.unwrap());
+    assert!(!first.end(&report, Ending::Succeeded).await.unwrap());
+    assert!(later.end(&report, Ending::Failed).await.unwrap());
     let reader = KnowledgeReader::open(&platform.database.url, None, None).unwrap();
     let state = reader.ingestion("a", "kb_docs", &spec("a", "kb_docs", 1).uid, "later").await.unwrap().unwrap();
     assert_eq!(
@@ -347,7 +476,7 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
     assert!(matches!(draft.publish(&meta("c", "1")).await, Err(Fault::Refused(_))), "it was embedded by the former model");
     assert_eq!(
-        ingestion.changed(&[("a".into(), Some("1".into()))]).await.unwrap(),
+        ingestion.changed(&[listed("a", "1")]).await.unwrap(),
         [slipway_database::knowledge::Changed { key: "a".into(), content_hash: None }]
     );
     assert!(base.vectors_of(&[hash("apples")]).await.unwrap().is_empty());
@@ -386,11 +515,11 @@ async fn uploads_come_in_parts_within_quotas() {
 
     let more = base.begin_upload("b.pdf", "application/pdf").await.unwrap();
     let full = base.put_part(&more, 0, &part).await;
-    assert!(matches!(&full, Err(Fault::Refused(words)) if words.contains("knowledge base has no room")), "{full:?}");
+    assert!(matches!(&full, Err(Fault::Full(words)) if words.contains("knowledge base has no room")), "{full:?}");
     let elsewhere = other.begin_upload("c.pdf", "application/pdf").await.unwrap();
     other.put_part(&elsewhere, 0, &part).await.unwrap();
     let full = other.put_part(&elsewhere, 1, &part).await;
-    assert!(matches!(&full, Err(Fault::Refused(words)) if words.contains("team has no room")), "{full:?}");
+    assert!(matches!(&full, Err(Fault::Full(words)) if words.contains("team has no room")), "{full:?}");
     // What has been ingested makes room.
     assert!(base.remove_upload(&upload).await.unwrap() && !base.remove_upload(&upload).await.unwrap());
     other.put_part(&elsewhere, 1, &part).await.unwrap();
@@ -477,7 +606,7 @@ async fn many_doors_share_few_connections_of_a_pgbouncer() {
                     assert_eq!(base.vectors_of(&[hash(&format!("words of {team}"))]).await.unwrap().len(), 1);
                 }
                 ingestion.settle(u32::MAX).await.unwrap();
-                assert!(ingestion.end(&Report::default(), true).await.unwrap());
+                assert!(ingestion.end(&Report::default(), Ending::Succeeded).await.unwrap());
                 base
             });
         }

@@ -5,74 +5,14 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use slipway_database::knowledge::{Filter, Hit, KnowledgeBase, SearchQuery};
+use slipway_database::knowledge::{Ending, Filter, Hit, KnowledgeBase, SearchQuery};
+use slipway_peers::{Clusters, nearest};
 
 use crate::Raw;
 use crate::knowledge::{Platform, begin, chunk, found, meta};
 
-/// Numbers that are the same in every run.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-
-    /// About normally distributed.
-    fn normal(&mut self) -> f32 {
-        (0..6).map(|_| (self.next() >> 40) as f32 / (1_u64 << 24) as f32).sum::<f32>() - 3.0
-    }
-}
-
-/// Vectors around centers, as embeddings of documents about some subjects are.
-pub(crate) struct Clusters {
-    centers: Vec<Vec<f32>>,
-    pub(crate) dice: Dice,
-}
-
-impl Clusters {
-    pub(crate) fn new(count: usize, dimensions: usize) -> Self {
-        let mut dice = Dice::new(7);
-        let centers = (0..count).map(|_| unit((0..dimensions).map(|_| dice.normal()).collect())).collect();
-        Self { centers, dice }
-    }
-
-    /// A vector and its cluster.
-    pub(crate) fn next(&mut self) -> (Vec<f32>, usize) {
-        let cluster = self.dice.below(self.centers.len());
-        let spread = 1.2 / (self.centers[cluster].len() as f32).sqrt();
-        let vector = self.centers[cluster].clone().into_iter().map(|value| value + spread * self.dice.normal()).collect();
-        (unit(vector), cluster)
-    }
-}
-
-fn unit(vector: Vec<f32>) -> Vec<f32> {
-    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
-    vector.into_iter().map(|value| value / length).collect()
-}
-
-/// The places of the nearest, of those that are let through.
-pub(crate) fn nearest(vectors: &[Vec<f32>], query: &[f32], count: usize, through: impl Fn(usize) -> bool) -> Vec<usize> {
-    let dot = |vector: &[f32]| vector.iter().zip(query).map(|(one, other)| one * other).sum::<f32>();
-    let mut all: Vec<_> =
-        vectors.iter().enumerate().filter(|(place, _)| through(*place)).map(|(place, vector)| (dot(vector), place)).collect();
-    all.sort_by(|one, other| other.0.total_cmp(&one.0));
-    all.into_iter().take(count).map(|(_, place)| place).collect()
-}
-
 /// The share of the expected that was found.
-pub(crate) fn recall(expected: &[usize], hits: &[Hit]) -> f64 {
+fn recall(expected: &[usize], hits: &[Hit]) -> f64 {
     let found: HashSet<usize> = hits.iter().map(|hit| hit.key.parse().unwrap()).collect();
     expected.iter().filter(|place| found.contains(place)).count() as f64 / expected.len() as f64
 }
@@ -115,14 +55,14 @@ async fn search_finds_what_an_exact_computation_finds() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
     let mut clusters = Clusters::new(40, 64);
-    let vectors: Vec<_> = (0..COUNT).map(|_| clusters.next()).collect();
+    let vectors: Vec<_> = (0..COUNT).map(|_| clusters.vector()).collect();
     filled(&platform, &base, &vectors).await;
     let only: Vec<_> = vectors.iter().map(|(vector, _)| vector.clone()).collect();
-    let queries: Vec<_> = (0..20).map(|_| clusters.next()).collect();
+    let queries: Vec<_> = (0..20).map(|_| clusters.vector()).collect();
     for indexed in [false, true] {
         let ingestion = begin(&base, if indexed { "two" } else { "one" }, "s3").await;
         ingestion.settle(if indexed { 1_000 } else { u32::MAX }).await.unwrap();
-        ingestion.end(&slipway_database::knowledge::Report::default(), true).await.unwrap();
+        ingestion.end(&slipway_database::knowledge::Report::default(), Ending::Succeeded).await.unwrap();
         let (info, _) = platform.admin.base("uid-of-a-kb_docs-1").await.unwrap().unwrap();
         assert_eq!(info.indexed, indexed);
         let least = if indexed { 0.97 } else { 0.995 };
@@ -182,7 +122,7 @@ async fn an_index_that_stops_early_does_not_hide_anything() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
     let mut clusters = Clusters::new(40, 64);
-    let vectors: Vec<_> = (0..COUNT).map(|_| clusters.next()).collect();
+    let vectors: Vec<_> = (0..COUNT).map(|_| clusters.vector()).collect();
     filled(&platform, &base, &vectors).await;
     let mut raw = platform.raw().await;
     base.build(1_000).await.unwrap();
@@ -200,7 +140,7 @@ async fn searches_go_on_while_the_index_is_built() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
     let mut clusters = Clusters::new(40, 64);
-    let vectors: Vec<_> = (0..COUNT).map(|_| clusters.next()).collect();
+    let vectors: Vec<_> = (0..COUNT).map(|_| clusters.vector()).collect();
     filled(&platform, &base, &vectors).await;
     let (builder, other) = (base.clone(), platform.base("a", "kb_docs").await);
     let building = tokio::spawn(async move { builder.build(1_000).await.unwrap() });

@@ -3,13 +3,15 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
+mod budget;
 mod conversations;
 mod deletion;
 mod evaluation;
 mod feedback;
+mod governance;
+mod governance_figures;
 mod isolation;
 mod knowledge;
-mod knowledge_figures;
 mod knowledge_isolation;
 mod knowledge_search;
 mod loss;
@@ -20,6 +22,7 @@ mod pgbouncer;
 mod plans;
 mod reading;
 mod sampling;
+mod spans;
 mod together;
 mod usage;
 

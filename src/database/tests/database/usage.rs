@@ -21,6 +21,8 @@ async fn minutes_add_up_over_replicas_and_batches() {
             pii: 7,
             injections: 8,
             violations: 9,
+            unpriced: 10,
+            cancelled: 11,
             ..at(second)
         };
         row.latency_histogram[UsageMinute::bucket(milliseconds)] += 1;
@@ -35,7 +37,7 @@ async fn minutes_add_up_over_replicas_and_batches() {
         .await
         .ask(
             "select extract(epoch from minute)::bigint, requests, errors, input_tokens, output_tokens, cost_micros,
-                    guard_blocks, pii, injections, violations, array_to_string(latency, ',')
+                    guard_blocks, pii, injections, violations, unpriced, cancelled, array_to_string(latency, ',')
              from slipway.usage_by_run where team = 'a' and agent_id = 'ag_1' order by minute",
         )
         .await
@@ -45,7 +47,7 @@ async fn minutes_add_up_over_replicas_and_batches() {
     };
     let expected = |minute: i64, times: i64, histogram: String| {
         let mut row = vec![Some(minute.to_string())];
-        row.extend((1..=9).map(|n| Some((n * times).to_string())));
+        row.extend((1..=11).map(|n| Some((n * times).to_string())));
         row.push(Some(histogram));
         row
     };

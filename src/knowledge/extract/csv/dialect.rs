@@ -25,7 +25,11 @@ impl Dialect {
         }
         let tried = DELIMITERS.map(|delimiter| (delimiter, rows(sample, delimiter)));
         // Of equals the first.
-        let best = tried.into_iter().rev().max_by_key(|(_, rows)| score(rows));
+        let rank = |delimiter, rows: &[Vec<String>]| {
+            let score = score(rows);
+            (score > (0, 0), is_well_quoted(sample, delimiter), score)
+        };
+        let best = tried.into_iter().rev().max_by_key(|(delimiter, rows)| rank(*delimiter, rows));
         let (delimiter, rows) = best.unwrap_or((b',', Vec::new()));
         Self::with(delimiter, 0, &rows)
     }
@@ -77,6 +81,26 @@ fn score(rows: &[Vec<String>]) -> (usize, usize) {
     }
 }
 
+/// Whether each quoted cell ends where the next one begins: commas within quotes are no cells of a file of semicolons.
+fn is_well_quoted(sample: &[u8], delimiter: u8) -> bool {
+    let (mut is_start, mut is_quoted) = (true, false);
+    let mut bytes = sample.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if is_quoted {
+            if byte == b'"' && bytes.next_if_eq(&b'"').is_none() {
+                is_quoted = false;
+                if bytes.peek().is_some_and(|next| *next != delimiter && !matches!(next, b'\r' | b'\n')) {
+                    return false;
+                }
+            }
+        } else {
+            is_quoted = is_start && byte == b'"';
+            is_start = byte == delimiter || matches!(byte, b'\r' | b'\n');
+        }
+    }
+    true
+}
+
 /// A header has different texts, none of which is a number, a date or a value of its own column.
 fn has_header(rows: &[Vec<String>]) -> bool {
     let Some((first, rest)) = rows.split_first() else { return false };
@@ -115,6 +139,8 @@ mod tests {
             ("country,code,region,2020\nPeru,PE,x,1\n", b',', 0, true),
             ("Sales of May,,\n\nday,north,south\n1,2,3\n4,5,6\n", b',', 1, true),
             ("\"a,b\",c\n\"d,e\",f\n", b',', 0, true),
+            ("\"a; b; c\",x\n\"d; e; f\",y\n", b',', 0, true),
+            ("1,\"a\" \n2,\"b\" \n", b',', 0, false),
             ("words\nof one column\n", b',', 0, true),
             ("", b',', 0, false),
         ] {

@@ -5,7 +5,6 @@
 mod faq;
 mod lexical;
 mod retrieval;
-mod speed;
 mod tokens;
 
 use slipway_knowledge::{Block, Chunk, ChunkSize, Chunker, TokenCounter};

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource,
-    EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext,
-    PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector,
-    SecretVolumeSource, SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
+    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, ConfigMapVolumeSource, Container,
+    ContainerPort, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler,
+    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
+    SecretEnvSource, SecretKeySelector, SecretVolumeSource, SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount,
+    VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -25,6 +26,7 @@ use crate::quantity::canonical;
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";
 const SKILLS: &str = "skills";
+const POLICIES: &str = "policies";
 const HTTP: &str = "http";
 
 pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
@@ -126,8 +128,9 @@ fn container(plan: &Plan) -> Container {
         ports: Some(vec![port(HTTP, contract::PORT), port("control", contract::CONTROL_PORT)]),
         env_from: Some(env_from(plan)),
         env: Some(plan.env.iter().map(variable).chain(tool_digests(plan)).collect()),
-        liveness_probe: Some(probe(5, 10)),
-        readiness_probe: Some(probe(3, 5)),
+        liveness_probe: Some(probe("/healthz", 5, 10)),
+        // Another image owes no more than the first.
+        readiness_probe: Some(probe(if plan.own_image { "/readyz" } else { "/healthz" }, 3, 5)),
         // Gives the cluster time to stop sending requests before the process stops taking them.
         lifecycle: Some(Lifecycle {
             pre_stop: Some(LifecycleHandler { sleep: Some(SleepAction { seconds: 2 }), ..LifecycleHandler::default() }),
@@ -149,13 +152,9 @@ fn port(name: &str, number: i32) -> ContainerPort {
     ContainerPort { name: Some(name.to_owned()), container_port: number, protocol: Some("TCP".to_owned()), ..ContainerPort::default() }
 }
 
-fn probe(delay: i32, period: i32) -> Probe {
+fn probe(path: &str, delay: i32, period: i32) -> Probe {
     Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some("/healthz".to_owned()),
-            port: IntOrString::Int(contract::PORT),
-            ..HTTPGetAction::default()
-        }),
+        http_get: Some(HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(contract::PORT), ..HTTPGetAction::default() }),
         initial_delay_seconds: Some(delay),
         period_seconds: Some(period),
         timeout_seconds: Some(2),
@@ -232,7 +231,17 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
         }),
         ..Volume::default()
     });
-    [temporary].into_iter().chain(credentials).chain(skills).collect()
+    [temporary, policies()].into_iter().chain(credentials).chain(skills).collect()
+}
+
+/// The team's policies, whole and in every pod: kubelet renews a folder that is mounted so while the pod runs. A pod does not start
+/// without them.
+fn policies() -> Volume {
+    Volume {
+        name: POLICIES.to_owned(),
+        config_map: Some(ConfigMapVolumeSource { name: contract::policies::CONFIG_MAP.to_owned(), ..ConfigMapVolumeSource::default() }),
+        ..Volume::default()
+    }
 }
 
 /// A skill's ConfigMap as a folder of the skill's name, its keys turned back into paths.
@@ -252,5 +261,6 @@ fn volume_mounts(plan: &Plan) -> Vec<VolumeMount> {
     };
     let credentials = plan.credential_secret.is_some().then(|| mount(CREDENTIALS, contract::CREDENTIALS, Some(true)));
     let skills = (!plan.skills.is_empty()).then(|| mount(SKILLS, contract::SKILLS_FOLDER, Some(true)));
-    [mount(TEMPORARY, "/tmp", None)].into_iter().chain(credentials).chain(skills).collect()
+    let policies = mount(POLICIES, contract::policies::FOLDER, Some(true));
+    [mount(TEMPORARY, "/tmp", None), policies].into_iter().chain(credentials).chain(skills).collect()
 }

@@ -10,20 +10,21 @@ use crate::database::qualified_url;
 use crate::settings::Settings;
 
 /// Set even when there is nothing to tell: a Secret of the team may hold the names, and must not decide. Through a proxy
-/// names are not checked, and where the search server is, tools may go.
-const WAYS_OUT: [&str; 3] = [contract::EGRESS_ALLOW, contract::EGRESS_PROXY, contract::SEARCH_URL];
+/// names are not checked, and where the search server is, tools may go. An agent is held to the guards and policies that the Agent names.
+const ALWAYS_SET: [&str; 5] = [contract::EGRESS_ALLOW, contract::EGRESS_PROXY, contract::SEARCH_URL, contract::GUARDS, contract::POLICIES];
 
 /// What stands in the container itself and not in the ConfigMap, because it is no setting of the agent: an agent whose settings
 /// are the same has the same `config-hash`, whatever of this there is.
 pub(super) fn explicit(spec: &AgentSpec, settings: &Settings, variables: &BTreeMap<&'static str, String>) -> Vec<Variable> {
     let plain = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: value.to_owned() };
-    let unset = WAYS_OUT.iter().filter(|name| !variables.contains_key(*name)).map(|name| plain(name, ""));
+    let unset = ALWAYS_SET.iter().filter(|name| !variables.contains_key(*name)).map(|name| plain(name, ""));
     let key = settings.platform.access_public_key.iter().map(|key| plain(contract::ACCESS_PUBLIC_KEY, key));
+    let policies = plain(contract::POLICIES_FILE, contract::policies::PATH);
     let hash = Variable::Annotation { name: contract::RUN_HASH.to_owned(), annotation: labels::RUN_HASH };
     // What is said of the platform's database holds for no other.
     let prepared = settings.platform.prepared_statements && spec.database_url.is_none() && variables.contains_key(contract::DATABASE_URL);
     let prepared = prepared.then(|| plain(contract::DATABASE_PREPARED_STATEMENTS, "true"));
-    unset.chain(key).chain(prepared).chain([hash]).collect()
+    unset.chain(key).chain(prepared).chain([policies, hash]).collect()
 }
 
 pub(super) fn platform(

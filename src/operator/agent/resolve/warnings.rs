@@ -86,6 +86,8 @@ mod tests {
             tools: Vec::new(),
             knowledge_bases: Vec::new(),
             skills: Vec::new(),
+            policies: Vec::new(),
+            team_policies: None,
             secrets: BTreeMap::from([("agent-env".to_owned(), Arc::new(secret))]),
             secrets_known: true,
             mlflow_uri: None,

@@ -15,7 +15,7 @@ use slipway_cluster::controller::Failure;
 use super::*;
 use crate::agent::{apply, reconcile};
 use crate::caches::child::Child;
-use crate::testing::context_of;
+use crate::testing::{context_of, give_policies};
 
 #[test]
 fn no_two_tracks_share_a_name_or_a_pod() {
@@ -147,6 +147,7 @@ async fn an_agent_whose_service_gets_no_address_says_so_and_tries_again() {
     caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(all::<Team>(&documents, "Team").remove(0))));
     caches.know_secrets_of("team-a");
     caches.agents.insert(key.clone(), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+    give_policies(&controller.context, "a", &[]);
 
     let error = reconcile(&controller, &key).await.unwrap_err();
     assert_eq!(error.category(), "api", "it is tried again: {error}");

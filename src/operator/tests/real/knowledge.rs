@@ -2,8 +2,9 @@
 
 use slipway_api::ids;
 use slipway_database::Home;
-use slipway_database::knowledge::{Begun, DocumentError, KnowledgeBase, KnowledgeOptions, Report};
+use slipway_database::knowledge::{Begun, DocumentError, Ending, KnowledgeBase, KnowledgeOptions, Report};
 use slipway_operator::database::DatabaseUrl;
+use slipway_operator::settings::QuotaSettings;
 use slipway_operator::tenancy::knowledge::Stage;
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
 use slipway_peers::Postgres;
@@ -41,7 +42,7 @@ async fn a_base_is_its_teams_alone_and_goes_with_it() {
     let postgres = Postgres::start();
     let tenancy = tenancy(&postgres).await;
     for (team, uid) in [("red", "uid-red"), ("blue", "uid-blue")] {
-        tenancy.ensure_base(&home(&tenancy, team), uid, "docs").await.unwrap();
+        tenancy.ensure_base(&home(&tenancy, team), uid, "docs", QuotaSettings::default()).await.unwrap();
     }
     let (info, counts) = tenancy.base("uid-red").await.unwrap().unwrap();
     assert_eq!((info.team.as_str(), info.kb_id.as_str(), info.model, counts.ready), ("tk_red", "kb_docs", None, 0));
@@ -54,7 +55,7 @@ async fn a_base_is_its_teams_alone_and_goes_with_it() {
     tenancy.drop_base("uid-red").await.unwrap();
     assert!(tenancy.base("uid-red").await.unwrap().is_none() && red.model().await.is_err());
     // A KnowledgeBase that is there has its place made again.
-    tenancy.ensure_base(&home(&tenancy, "red"), "uid-red", "docs").await.unwrap();
+    tenancy.ensure_base(&home(&tenancy, "red"), "uid-red", "docs", QuotaSettings::default()).await.unwrap();
     assert_eq!(uids(&tenancy).await, ["uid-blue", "uid-red"]);
     tenancy.remove("red").await.unwrap();
     assert_eq!(uids(&tenancy).await, ["uid-blue"]);
@@ -64,7 +65,7 @@ async fn a_base_is_its_teams_alone_and_goes_with_it() {
 async fn the_progress_of_an_ingestion_is_what_its_pod_reports() {
     let postgres = Postgres::start();
     let tenancy = tenancy(&postgres).await;
-    tenancy.ensure_base(&home(&tenancy, "red"), "uid-docs", "docs").await.unwrap();
+    tenancy.ensure_base(&home(&tenancy, "red"), "uid-docs", "docs", QuotaSettings::default()).await.unwrap();
     let progress = async || tenancy.ingestion_progress("red", ("docs", "uid-docs"), "uid-of-it").await.unwrap();
     assert_eq!(progress().await, None, "its pod has not begun");
     let base = opened(&tenancy, "red", "docs");
@@ -76,11 +77,11 @@ async fn the_progress_of_an_ingestion_is_what_its_pod_reports() {
     assert_eq!((seen.stage, seen.documents.seen, seen.documents.failed, seen.pages), (Stage::Running, 3, 1, 7));
     assert_eq!(seen.errors[0].message, "it has a password");
     report.errors.insert(0, DocumentError { key: String::new(), error: "the bucket is not there".to_owned() });
-    assert!(ingestion.end(&report, false).await.unwrap());
+    assert!(ingestion.end(&report, Ending::Failed).await.unwrap());
     let seen = progress().await.unwrap();
     assert_eq!((seen.stage, seen.failure.as_deref(), seen.errors.len()), (Stage::Failed, Some("the bucket is not there"), 1));
     let Begun::Ingestion(again) = base.begin_ingestion("uid-of-it", "files").await.unwrap() else { panic!("it has ended") };
-    assert!(again.end(&Report::default(), true).await.unwrap());
+    assert!(again.end(&Report::default(), Ending::Succeeded).await.unwrap());
     assert_eq!(progress().await.unwrap().stage, Stage::Completed);
 }
 
@@ -88,7 +89,7 @@ async fn the_progress_of_an_ingestion_is_what_its_pod_reports() {
 async fn a_server_that_is_away_only_delays_the_end_of_a_base() {
     let postgres = Postgres::start();
     let tenancy = tenancy(&postgres).await;
-    tenancy.ensure_base(&home(&tenancy, "red"), "uid-docs", "docs").await.unwrap();
+    tenancy.ensure_base(&home(&tenancy, "red"), "uid-docs", "docs", QuotaSettings::default()).await.unwrap();
     postgres.stop();
     assert!(tenancy.drop_base("uid-docs").await.is_err());
     let why = tenancy.base("uid-docs").await.unwrap_err();

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Holder, Home, NewMessage, Options, Role, Run, Store, Turn};
+use slipway_database::{Holder, Home, NewMessage, Options, Retention, Role, Run, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Leavings, Roll};
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
@@ -165,11 +165,11 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
 
     postgres.stop();
     assert!(tenancy.remove("blue").await.is_err());
-    assert!(tenancy.settle(&Teams(vec!["green"]), 90).await.is_err());
+    assert!(tenancy.settle(&Teams(vec!["green"]), 90, &Retention::default()).await.is_err());
     postgres.restart();
     // Nobody remembers it: this is another process.
     let tenancy = start().await;
-    tenancy.settle(&Teams(vec!["green"]), 90).await.unwrap();
+    tenancy.settle(&Teams(vec!["green"]), 90, &Retention::default()).await.unwrap();
     assert_eq!((rows("blue"), rows("green")), ("0".to_owned(), "1".to_owned()));
 }
 

@@ -49,6 +49,8 @@ struct Inner {
     reviews: usize,
     /// Verbs and resources that are refused to everyone.
     refused: Vec<(&'static str, &'static str)>,
+    /// Whether these are refused only where no namespace is named.
+    refused_in_cluster: bool,
     /// The object on which they are not.
     granted: Option<&'static str>,
 }
@@ -109,6 +111,12 @@ impl Cluster {
     /// From now on these rights are refused.
     pub(crate) fn refuse(&self, rights: &[(&'static str, &'static str)]) {
         self.0.inner.lock().unwrap().refused = rights.to_vec();
+    }
+
+    /// The same, but not within a namespace.
+    pub(crate) fn refuse_in_cluster(&self, rights: &[(&'static str, &'static str)]) {
+        self.refuse(rights);
+        self.0.inner.lock().unwrap().refused_in_cluster = true;
     }
 
     /// The same, but on objects of this name.
@@ -177,6 +185,7 @@ impl Cluster {
             let asked = &sent["spec"]["resourceAttributes"];
             let inner = self.0.inner.lock().unwrap();
             let is_refused = inner.refused.iter().any(|(verb, resource)| asked["verb"] == *verb && asked["resource"] == *resource);
+            let is_refused = is_refused && !(inner.refused_in_cluster && asked["namespace"].is_string());
             let allowed = !is_refused || inner.granted.is_some_and(|name| asked["name"] == name);
             return whole(201, &json!({"status": {"allowed": allowed}}));
         }
@@ -335,6 +344,7 @@ fn is_collection(path: &str) -> bool {
         "evaluationruns",
         "knowledgebases",
         "ingestions",
+        "guardrailpolicies",
         "teams",
         "rolebindings",
         "events",

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
-use slipway_database::knowledge::{BaseSpec, Begun, DocumentMeta, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, NewChunk, Report};
+use slipway_database::knowledge::{
+    BaseSpec, Begun, DocumentMeta, Ending, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, NewChunk, Quota, Report,
+};
 use slipway_database::{Ensured, Home, Passwords, Tenants, migrate};
 use slipway_models::embedding::{self, Purpose};
 use slipway_peers::{Postgres, minilm};
@@ -69,6 +71,7 @@ impl Library {
                 kb_id: kb_id.clone(),
                 upload_quota: 100 * MIB,
                 team_upload_quota: 100 * MIB,
+                quota: Quota { documents: 1_000, chunks: 100_000 },
             };
             self.admin().ensure_base(&spec).await.unwrap();
             let options = KnowledgeOptions { url, password: None, sslmode: None, team: team.into(), kb_id, connections: 2 };
@@ -102,7 +105,7 @@ impl Library {
                 ingestion.put_document(&meta, vec![chunk]).await.unwrap();
             }
             ingestion.settle(10_000).await.unwrap();
-            assert!(ingestion.end(&Report::default(), true).await.unwrap());
+            assert!(ingestion.end(&Report::default(), Ending::Succeeded).await.unwrap());
         });
     }
 

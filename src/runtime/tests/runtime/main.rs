@@ -11,6 +11,7 @@
 mod access;
 mod approval;
 mod background;
+mod budgets;
 mod chat;
 mod children;
 mod completions;
@@ -23,7 +24,9 @@ mod families;
 mod guards;
 mod knowledge;
 mod library;
+mod monitoring;
 mod parity;
+mod policies;
 mod refusal;
 mod sampling;
 mod skills;

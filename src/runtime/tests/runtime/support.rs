@@ -1,5 +1,7 @@
 //! The real binary on a loopback port of its own, and a client that shows bytes as they come.
 
+pub(crate) mod scripted;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -49,6 +49,9 @@ fn a_tool_that_does_not_exist_is_told_to_the_model() {
     let events = runtime.stream(&json!({"message": "call nothing {}\n\ntext {results}"}));
     let end = of(&events, "tool_end")[0];
     assert_eq!(end["is_error"], true);
+    // Nobody else hears of a name that the model made up.
+    assert_eq!((&end["name"], &of(&events, "tool_start")[0]["name"]), (&json!("unknown"), &json!("unknown")));
+    assert_eq!(runtime.metric(r#"tool_calls_total{tool="unknown",outcome="error"}"#), Some(1.0));
     assert!(of(&events, "done")[0]["content"].as_str().unwrap().contains("nothing"), "{events:?}");
 }
 

@@ -9,6 +9,7 @@ use slipway_peers::Postgres;
 
 use super::*;
 use crate::metrics::Metrics;
+use crate::policies::Policies;
 use crate::record::Recorder;
 use crate::settings::{self, Refusal};
 use crate::telemetry::Telemetry;
@@ -17,10 +18,10 @@ use crate::turn::{Caller, Order, Said, TurnEvent, begin};
 /// An agent with the store that these variables ask for.
 fn agent(variables: &[(&str, &str)]) -> Arc<Agent> {
     let settings = settings::read(variables).unwrap();
-    let (telemetry, guards) = (Telemetry::off(), Guards::default());
+    let (telemetry, policies) = (Telemetry::off(), Policies::fixed(Guards::default()));
     let meters = Metrics::new(&telemetry).meters.clone();
-    let recorder = Recorder::new(telemetry, meters, settings.model.clone(), guards.clone());
-    Agent::open(settings, guards, recorder, Refusal(Vec::new())).unwrap_or_else(|refusal| panic!("{refusal}"))
+    let recorder = Recorder::new(telemetry, meters, settings.model.clone(), Arc::clone(&policies));
+    Agent::open(settings, policies, recorder, Refusal(Vec::new())).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
 fn in_postgresql(url: &str) -> [(&str, &str); 3] {

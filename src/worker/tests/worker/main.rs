@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests fail as tests do, and show what was said")]
 
 mod content;
+mod ingesting;
+mod kills;
 mod process;
 mod support;
 mod uploads;

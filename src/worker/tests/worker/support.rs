@@ -9,13 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use slipway_database::knowledge::{BaseSpec, Begun, DocumentMeta, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, NewChunk};
+use slipway_database::knowledge::{BaseSpec, Begun, DocumentMeta, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, NewChunk, Quota};
 use slipway_database::{Ensured, Home, Login, Passwords, Tenants, migrate};
 use slipway_models::embedding::{self, Purpose};
 use slipway_peers::{Postgres, minilm};
 
 pub(crate) const BASE: &str = "kb_docs";
-const MODEL: &str = "builtin:all-minilm-l6-v2";
+pub(crate) const MODEL: &str = "builtin:all-minilm-l6-v2";
 const QUOTA: u64 = 1 << 30;
 
 static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -43,6 +43,10 @@ impl Platform {
     }
 
     pub(crate) async fn team(&self, team: &str) -> Team {
+        self.team_with(team, Quota { documents: 1_000, chunks: 100_000 }).await
+    }
+
+    pub(crate) async fn team_with(&self, team: &str, quota: Quota) -> Team {
         let home = Home { team: team.into(), uid: format!("uid-of-{team}"), created: 0, adopts: None, cluster: "here".into() };
         let password = format!("a-long-password-of-team-{team}");
         let passwords = Passwords { before: format!("{password}-before"), own: password };
@@ -58,6 +62,7 @@ impl Platform {
             kb_id: BASE.into(),
             upload_quota: QUOTA,
             team_upload_quota: QUOTA,
+            quota,
         };
         admin.ensure_base(&spec).await.unwrap();
         let url = SERVER.url_of(&user, &password, admin.database());
@@ -66,12 +71,16 @@ impl Platform {
 
     /// One column of one row of the sibling database.
     pub(crate) fn value(&self, sql: &str) -> String {
-        let url = SERVER.url_of("postgres", "postgres", &format!("{}_knowledge", self.name));
-        let output = Command::new(slipway_peers::root().join("postgresql/lib/18/bin/psql"))
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", sql, &url])
-            .output()
-            .unwrap();
+        let output = self.psql().args(["--command", sql]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// A session of the sibling database's owner.
+    pub(crate) fn psql(&self) -> Command {
+        let url = SERVER.url_of("postgres", "postgres", &format!("{}_knowledge", self.name));
+        let mut command = Command::new(slipway_peers::root().join("postgresql/lib/18/bin/psql"));
+        command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--dbname", &url]);
+        command
     }
 }
 
@@ -112,7 +121,7 @@ impl Team {
             ..DocumentMeta::default()
         };
         let id = ingestion.put_document(&meta, chunks.collect()).await.unwrap();
-        ingestion.end(&slipway_database::knowledge::Report::default(), true).await.unwrap();
+        ingestion.end(&slipway_database::knowledge::Report::default(), slipway_database::knowledge::Ending::Succeeded).await.unwrap();
         id
     }
 

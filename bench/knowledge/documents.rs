@@ -1,0 +1,178 @@
+//! Documents to chunks: PDF beside `pdftotext`, chunking beside counting the same tokens, and embedding.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::{Block, Chunk, ChunkSize, Chunker, Format};
+use slipway_models::embedding::{EmbeddingTokens, PassageEmbedder};
+
+use super::{MODEL, Manuals, processor_time, variables};
+use crate::numbers::median;
+use crate::{start, table};
+
+/// Documents read at once.
+const AT_ONCE: usize = 2;
+/// What the tokens of chunks are counted for.
+const COUNTED: [&str; 2] = [MODEL, "openai:text-embedding-3-small"];
+/// How many chunks are embedded.
+const EMBEDDED: usize = 200;
+
+pub(super) async fn measure(runs: u32) -> anyhow::Result<()> {
+    let manuals = Manuals::unpack()?;
+    pages(&manuals, runs).await?;
+    let texts = python().await?;
+    chunking(&texts, runs)?;
+    embedding(&texts).await
+}
+
+async fn pages(manuals: &Manuals, runs: u32) -> anyhow::Result<()> {
+    table::part(&format!("Documents: PDF that is born digital, {} manuals of Debian, {AT_ONCE} at once", manuals.files.len()));
+    let (mut ours, mut theirs, mut computed, mut floor_computed, mut count) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0.0);
+    for _ in 0..runs {
+        let (begun, before) = (Instant::now(), processor_time()?);
+        let (one, other) = tokio::join!(share(&manuals.files, 0), share(&manuals.files, 1));
+        count = f64::from(one? + other?);
+        ours.push(count / begun.elapsed().as_secs_f64());
+        // Subprocesses that were let go of are counted once they have been waited for.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        computed.push((processor_time()?.saturating_sub(before)).as_secs_f64() / count);
+        let (begun, before) = (Instant::now(), processor_time()?);
+        tokio::task::block_in_place(|| pdftotext(&manuals.files))?;
+        theirs.push(count / begun.elapsed().as_secs_f64());
+        floor_computed.push(processor_time()?.saturating_sub(before).as_secs_f64() / count);
+    }
+    let (measured, floor) = (median(&ours), median(&theirs));
+    table::beside("pages", (&table::per_second(measured), measured), (&table::per_second(floor), floor), ">= 200/s");
+    let (measured, floor) = (median(&computed), median(&floor_computed));
+    table::beside("processor time a page", (&table::milliseconds(measured), measured), (&table::milliseconds(floor), floor), "");
+    table::remark(&format!("{count:.0} pages; the floor is pdftotext, which has neither tables nor headings, in reading order or not"));
+    Ok(())
+}
+
+/// Reads every other file; its pages.
+async fn share(files: &[PathBuf], first: usize) -> anyhow::Result<u32> {
+    let mut pages = 0;
+    for file in files.iter().skip(first).step_by(AT_ONCE) {
+        pages += read(file, Format::Pdf, |_| {}).await?.unwrap_or_default();
+    }
+    Ok(pages)
+}
+
+async fn read(file: &Path, format: Format, mut take: impl FnMut(Block)) -> anyhow::Result<Option<u32>> {
+    let program: Vec<OsString> = vec![start::program("slipway-worker")?.into_os_string(), "extract".into()];
+    let mut extraction = Extraction::start(&program, format, file, Limits::default())?;
+    while let Some(block) = extraction.next().await {
+        take(block);
+    }
+    Ok(extraction.finish().await.with_context(|| file.display().to_string())?.pages)
+}
+
+fn pdftotext(files: &[PathBuf]) -> anyhow::Result<()> {
+    let waiting: Mutex<VecDeque<&PathBuf>> = Mutex::new(files.iter().collect());
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let Some(file) = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return Ok(()) };
+            let output = Command::new("pdftotext").arg(file).arg("-").output().context("pdftotext cannot be started")?;
+            if !output.status.success() {
+                bail!("pdftotext does not read {}", file.display());
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread has panicked"))?)
+    })
+}
+
+/// All of Python's documentation, each page a document of its own.
+async fn python() -> anyhow::Result<Vec<Vec<Block>>> {
+    let folder = slipway_peers::documents().join("debian/usr/share/doc/python3.11/html");
+    let mut documents = Vec::new();
+    for part in ["faq", "howto", "library", "tutorial", "reference", "whatsnew", "c-api", "extending", "using"] {
+        let entries = std::fs::read_dir(folder.join(part)).with_context(|| folder.join(part).display().to_string())?;
+        let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        files.retain(|file| file.extension().is_some_and(|end| end == "html"));
+        files.sort();
+        for file in files {
+            let mut blocks = Vec::new();
+            read(&file, Format::Html, |block| blocks.push(block)).await?;
+            documents.push(blocks);
+        }
+    }
+    Ok(documents)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "megabytes")]
+fn chunking(texts: &[Vec<Block>], runs: u32) -> anyhow::Result<()> {
+    let bytes = texts.iter().flatten().map(|block| block.text.len() + 1).sum::<usize>() as f64;
+    table::part("Chunks: Python's documentation, in processor time of one core");
+    for model in COUNTED {
+        let tokens = EmbeddingTokens::open(model, &variables)?;
+        let floor = rate(bytes, runs, || {
+            black_box(texts.iter().flatten().map(|block| u64::from(tokens.count(&block.text))).sum::<u64>());
+        })?;
+        for size in [256, 512] {
+            let measured = rate(bytes, runs, || cut(texts, size, |text| tokens.count(text), |chunk| drop(black_box(chunk))))?;
+            let name = model.split(':').next_back().unwrap_or_default();
+            let shown = |rate: f64| format!("{:.1} MB/s", rate / 1e6);
+            table::beside(&format!("{size} tokens of {name}"), (&shown(measured), measured), (&shown(floor), floor), ">= 25 MB/s");
+        }
+    }
+    table::remark(&format!(
+        "{} documents, {:.1} MB of text; the floor is their tokens counted, each block by itself",
+        texts.len(),
+        bytes / 1e6
+    ));
+    Ok(())
+}
+
+/// Bytes in a second of a core, at best.
+fn rate(bytes: f64, runs: u32, work: impl Fn()) -> anyhow::Result<f64> {
+    let mut best = f64::MAX;
+    for _ in 0..runs {
+        let before = processor_time()?;
+        work();
+        best = best.min(processor_time()?.saturating_sub(before).as_secs_f64());
+    }
+    Ok(bytes / best)
+}
+
+fn cut(texts: &[Vec<Block>], size: u32, count: impl Fn(&str) -> u32, mut take: impl FnMut(Chunk)) {
+    let mut chunker = Chunker::new(ChunkSize { tokens: size, overlap: size / 10 }, count);
+    for blocks in texts {
+        for block in blocks {
+            chunker.push(block, &mut take);
+        }
+        chunker.finish(&mut take);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "some hundred chunks")]
+async fn embedding(texts: &[Vec<Block>]) -> anyhow::Result<()> {
+    let passages = PassageEmbedder::open(MODEL, &variables)?;
+    table::part(&format!("Embedding: {EMBEDDED} chunks by the built-in model"));
+    passages.embed(&["Reads its files.".to_owned()]).await?;
+    for size in [128, 254] {
+        let mut chunks = Vec::new();
+        let tokens = passages.tokens();
+        cut(&texts[..texts.len().min(40)], size, |text| tokens.count(text), |chunk| chunks.push(chunk));
+        chunks.truncate(EMBEDDED);
+        let texts: Vec<String> = chunks.iter().map(Chunk::embedded).collect();
+        let (begun, before) = (Instant::now(), processor_time()?);
+        passages.embed(&texts).await?;
+        let (took, computed) = (begun.elapsed().as_secs_f64(), processor_time()?.saturating_sub(before).as_secs_f64());
+        let mean = chunks.iter().map(|chunk| f64::from(chunk.tokens)).sum::<f64>() / chunks.len() as f64;
+        let number = chunks.len() as f64;
+        table::alone(&format!("at most {size} tokens, {mean:.0} on average"), &format!("{:.1}/s", number / took), "");
+        table::remark(&format!("{:.1} chunks in a second of one core's processor time", number / computed));
+    }
+    Ok(())
+}

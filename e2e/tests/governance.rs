@@ -1,0 +1,3 @@
+//! Governance: what agents are held to, whoever writes them.
+
+mod policies;

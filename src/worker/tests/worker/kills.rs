@@ -1,0 +1,218 @@
+//! An ingestion that is killed at each of its stages and begun again: nothing is doubled, lost or stale. Where it is killed is
+//! found by locks in the database that it waits for, by its subprocess, and by the time that it computes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use slipway_api::contract::UPLOADS;
+
+use crate::ingesting::{Library, can_mount};
+
+/// So many chunks that they are embedded in more than one batch, while the document is still being read.
+const PARAGRAPHS: usize = 110;
+
+/// How a stage is recognised.
+enum Sign {
+    /// It waits for what this has locked since before it began.
+    Lock(&'static str),
+    /// It waits for what this locks, which can only be locked once a document is being written.
+    LateLock(&'static str),
+    /// It reads a document in its subprocess.
+    Subprocess,
+    /// It has computed for so long since it began to.
+    Computing(Duration),
+}
+
+const STAGES: [(&str, Sign); 8] = [
+    ("listing", Sign::Lock("select 1 from slipway.documents where key = 'same.md' for update")),
+    ("extracting", Sign::Subprocess),
+    ("embedding", Sign::Computing(Duration::from_millis(300))),
+    ("storing", Sign::Lock("lock table slipway.CHUNKS in exclusive mode")),
+    ("publishing a new document", Sign::LateLock("lock table slipway.documents in exclusive mode")),
+    ("publishing a changed document", Sign::Lock("select 1 from slipway.documents where key = 'changed.md' for update")),
+    ("removing", Sign::Lock("select 1 from slipway.documents where key = 'gone.md' for update")),
+    ("indexing", Sign::Lock("lock table slipway.frequencies in exclusive mode")),
+];
+
+/// What is shown of each document, to the last vector.
+const SHOWN: &str = "select string_agg(concat_ws(' ', d.key, d.filename, d.status, d.chunk_count, (
+        select md5(string_agg(concat_ws(' ', c.ordinal, encode(c.hash, 'hex'), c.content, c.embedding is null), ',' order by c.ordinal))
+        from slipway.CHUNKS c where c.revision = d.revision)), E'\\n' order by d.key)
+    from slipway.documents d";
+const WAITING: &str = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+/// The new document, which is the last.
+const WRITING: &str = "select count(*) from slipway.drafts where holder is not null
+    and exists (select 1 from slipway.documents where key = 'changed.md' and updated_at > created_at)";
+/// Documents whose chunks are not as many as they say.
+const WRONG: &str = "select count(*) from slipway.documents d
+    where d.chunk_count <> (select count(*) from slipway.CHUNKS c where c.revision = d.revision)";
+/// Chunks that are no document's, and what is counted beside what is there.
+const LEFT: &str = "select concat_ws(' ',
+    (select count(*) from slipway.CHUNKS c where not exists (select 1 from slipway.documents d where d.revision = c.revision)),
+    (select count(*) from slipway.drafts), (select (documents, chunks) = (select count(*), sum(chunk_count) from slipway.documents) from slipway.contents))";
+
+#[tokio::test]
+async fn a_kill_at_any_stage_doubles_and_loses_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let undisturbed = prepared().await;
+    undisturbed.succeeds("two");
+    let expected = ask(&undisturbed, SHOWN);
+    assert!(expected.lines().count() == 3 && expected.contains("new.md") && !expected.contains("gone.md"), "{expected}");
+    for (stage, sign) in STAGES {
+        let library = prepared().await;
+        let before = ask(&library, SHOWN);
+        let lock = sign.lock(&library);
+        let mut process = library.start("two", &json!({}));
+        let lock = reached(&library, &mut process, stage, &sign).or(lock);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        drop(lock);
+        assert_eq!(ask(&library, WRONG), "0", "{stage}: half a document is shown");
+        let shown = ask(&library, SHOWN);
+        assert!(shown.lines().all(|line| before.contains(line) || expected.contains(line)), "{stage}: {shown}");
+        // As if a minute had passed; the Job's next pod has the same ingestion.
+        library.platform.value("update slipway.ingestions set heartbeat = now() - interval '61 s' where ended_at is null");
+        library.succeeds("two");
+        assert_eq!(ask(&library, SHOWN), expected, "{stage}");
+        // What was begun and is shown by nobody goes once it has expired.
+        library.platform.value("update slipway.drafts set expires_at = now()");
+        library.succeeds("three");
+        assert_eq!((ask(&library, SHOWN).as_str(), ask(&library, LEFT).as_str()), (&*expected, "0 0 t"), "{stage}");
+        assert!(library.ended("three").starts_with("succeeded 0 0"), "{stage}: there was nothing left to do: {}", library.ended("three"));
+    }
+}
+
+#[tokio::test]
+async fn an_upload_killed_while_it_is_fetched_is_ingested_after_all() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    let worker = library.team.worker();
+    let (_, stored) = worker.upload("x-filename: pump.md\r\n", b"# Pumps\n\nThe filter is below the lid.\n");
+    let upload = json!({"source_name": UPLOADS, "source": null, "upload": stored["upload"]});
+    let sign = Sign::Lock("lock table slipway.upload_parts in access exclusive mode");
+    let lock = sign.lock(&library);
+    let mut process = library.start("two", &upload);
+    reached(&library, &mut process, "fetching", &sign);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop(lock);
+    library.platform.value("update slipway.ingestions set heartbeat = now() - interval '61 s' where ended_at is null");
+    let output = library.ingest("two", &upload);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(library.platform.value("select concat_ws(' ', filename, chunk_count) from slipway.documents"), "pump.md 1");
+    assert_eq!(library.platform.value("select count(*) from slipway.uploads"), "0");
+}
+
+/// Three documents are there; then one changes, one goes, and a long one comes.
+async fn prepared() -> Library {
+    let library = Library::new().await;
+    for name in ["same.md", "changed.md", "gone.md"] {
+        library.write(name, &format!("# {name}\n\nThe lid of {name} is on top.\n"));
+    }
+    library.succeeds("one");
+    library.remove("gone.md");
+    library.write("changed.md", "# Changed\n\nThe lid is below now, and its screws are beside it.\n");
+    let paragraph =
+        |n: usize| format!("## Part {n}\n\nPart {n} of the pump is held by {n} screws, each of which is loosened by {} turns.\n\n", n + 3);
+    library.write("new.md", &(0..PARAGRAPHS).map(paragraph).collect::<String>());
+    library
+}
+
+fn ask(library: &Library, sql: &str) -> String {
+    let chunks = library.platform.value("select chunks from slipway.bases");
+    library.platform.value(&sql.replace("CHUNKS", &chunks))
+}
+
+impl Sign {
+    /// Taken before the process begins, which could be past it otherwise.
+    fn lock(&self, library: &Library) -> Option<Session> {
+        if let Self::Lock(sql) = self { Some(Session::lock(library, sql)) } else { None }
+    }
+}
+
+/// Waits until the process is at its stage. What it takes for that is let go of by dropping it.
+fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> Option<Session> {
+    let (begun, id) = (Instant::now(), process.id());
+    // A document is read in a moment.
+    let pause = Duration::from_millis(if matches!(sign, Sign::Subprocess) { 1 } else { 10 });
+    let mut until = |holds: &mut dyn FnMut() -> bool| {
+        while !holds() {
+            assert!(process.try_wait().unwrap().is_none(), "{stage}: it ended before");
+            assert!(begun.elapsed() < Duration::from_mins(2), "{stage}: it is not reached");
+            sleep(pause);
+        }
+    };
+    let is_waiting = || library.platform.value(WAITING) != "0";
+    match sign {
+        Sign::Lock(_) => {
+            until(&mut || is_waiting());
+            None
+        }
+        Sign::LateLock(sql) => {
+            until(&mut || library.platform.value(WRITING) != "0");
+            let session = Session::lock(library, sql);
+            until(&mut || is_waiting());
+            Some(session)
+        }
+        Sign::Subprocess => {
+            until(&mut || has_subprocess(id));
+            None
+        }
+        Sign::Computing(time) => {
+            until(&mut || has_subprocess(id));
+            let before = computed(id);
+            until(&mut || computed(id) >= before + *time);
+            None
+        }
+    }
+}
+
+fn has_subprocess(id: u32) -> bool {
+    // A child is its thread's.
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let children: String = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    let is_reader = |child: &str| {
+        fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"extract"))
+    };
+    children.split_whitespace().any(is_reader)
+}
+
+/// The time that a process has computed, without its children.
+fn computed(id: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let ticks = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+    Duration::from_millis(10 * ticks.map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
+}
+
+/// A session of the database's owner that holds a lock until it is dropped.
+struct Session {
+    psql: Child,
+    _input: ChildStdin,
+}
+
+impl Session {
+    fn lock(library: &Library, sql: &str) -> Self {
+        let sql = sql.replace("CHUNKS", &library.platform.value("select chunks from slipway.bases"));
+        let mut psql = library.platform.psql().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = psql.stdin.take().unwrap();
+        writeln!(input, "begin; {sql}; select 'locked';").unwrap();
+        let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "locked"), "{sql}");
+        Self { psql, _input: input }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.psql.kill();
+        let _ = self.psql.wait();
+    }
+}
