@@ -41,24 +41,11 @@ fn cost(runtime: &Runtime) -> f64 {
     runtime.metric(r#"cost_usd_total{provider="openai",model="gpt-4o"}"#).unwrap_or_default()
 }
 
-/// Asks once, and again where the database is late, as it may be while many of them start.
-fn ask_once(runtime: &Runtime) -> (String, String) {
-    let mut told = (String::new(), String::new());
-    for _ in 0..20 {
-        told = runtime.post("/chat", r#"{"message": "Tell me a story."}"#);
-        if !(told.0.starts_with("http/1.1 503") && told.1.contains("while the database is away")) {
-            break;
-        }
-        thread::sleep(Duration::from_millis(500));
-    }
-    told
-}
-
 /// Asks until it was refused so often one after the other; how often it was answered.
 fn ask(runtime: &Runtime, refusals: usize) -> usize {
     let (mut answered, mut refused) = (0, 0);
     while refused < refusals {
-        let (head, body) = ask_once(runtime);
+        let (head, body) = runtime.ask(&json!({"message": "Tell me a story."}));
         if head.starts_with("http/1.1 200") {
             (answered, refused) = (answered + 1, 0);
         } else {
@@ -106,7 +93,7 @@ fn what_a_replica_does_not_spend_is_given_back_at_its_end() {
     model.says(&["Once upon a time."]);
     let policies = policy("critical", &[("max_cost_per_day", "lte", "0.1")]);
     let mut first = replica(&postgres, &model, &policies, &[]);
-    assert!(ask_once(&first).0.starts_with("http/1.1 200"));
+    assert!(first.ask(&json!({"message": "Tell me a story."})).0.starts_with("http/1.1 200"));
     let promised = || postgres.psql("select sum(may_spend - spent) from slipway.budget_leases").trim().parse::<i64>().unwrap();
     assert!(promised() > 0);
     let spent = cost(&first);

@@ -123,7 +123,7 @@ fn a_restart_forgets_nothing_of_the_days_spending() {
     assert_eq!(first.wait().code(), Some(0));
     let again = start("ag_1");
     assert!(again.send("GET /readyz", "", "").0.starts_with("http/1.1 200"));
-    let (head, body) = again.post("/chat", r#"{"message": "Another one."}"#);
+    let (head, body) = again.ask(&json!({"message": "Another one."}));
     assert!(head.starts_with("http/1.1 429") && body.contains("spend-limit"), "{head}{body}");
     // What one agent spent is not another's.
     start("ag_2").chat(&json!({"message": "Tell me a story, please."}));
