@@ -247,6 +247,16 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
 {{- end }}
 {{- end }}
 
+{{/* Variables of a policy: "slipway.unchangedMetadata" of fields of the metadata, each of which says whether an update leaves it as it was. */}}
+{{- define "slipway.unchangedMetadata" -}}
+{{- range . }}
+- name: {{ . }}
+  expression: >-
+    request.operation == 'UPDATE' && has(object.metadata.{{ . }}) == has(oldObject.metadata.{{ . }}) &&
+    (!has(object.metadata.{{ . }}) || object.metadata.{{ . }} == oldObject.metadata.{{ . }})
+{{- end }}
+{{- end }}
+
 {{/* Where MLflow is, and the login there. */}}
 {{- define "slipway.mlflowEnv" }}
 {{- with .Values.telemetry.mlflowUri }}
