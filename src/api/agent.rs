@@ -10,6 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::canary::{Canary, CanaryStatus, Expose};
 use crate::words::words;
 use crate::{labels, schema};
 
@@ -36,6 +37,12 @@ use crate::{labels, schema};
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".status.replicas"),
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.endpoint"),
     printcolumn(name = "Model", type_ = "string", json_path = ".spec.modelId", priority = 1),
+    printcolumn(name = "Canary", type_ = "integer", json_path = ".status.canary.weight", priority = 1),
+    printcolumn(name = "Canary-Phase", type_ = "string", json_path = ".status.canary.phase", priority = 1),
+    printcolumn(name = "Canary-Version", type_ = "string", json_path = ".status.canary.version", priority = 1),
+    printcolumn(name = "Canary-Requests", type_ = "integer", json_path = ".status.canary.canary.requests", priority = 1),
+    printcolumn(name = "Canary-Score", type_ = "number", json_path = ".status.canary.canary.score", priority = 1),
+    printcolumn(name = "Stable-Score", type_ = "number", json_path = ".status.canary.stable.score", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = kube::core::Rule::new("self.metadata.name.size() <= 52")
         .message("metadata.name: an agent's name has at most 52 characters"),
@@ -54,6 +61,12 @@ use crate::{labels, schema};
         .message("databaseCredentialsSecret: has an effect only together with databaseUrl"),
     validation = kube::core::Rule::new("!has(self.suggestions) || has(self.suggestionsProvider)")
         .message("suggestionsProvider: is required with suggestions"),
+    validation = kube::core::Rule::new("!has(self.canary) || (has(self.canary.modelType) && self.canary.modelType == 'stub') || (!has(self.canary.modelType) && self.modelType == 'stub') || (has(self.canary.modelId) && self.canary.modelId != 'stub-echo') || (!has(self.canary.modelId) && self.modelId != 'stub-echo')")
+        .message("canary.modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub"),
+    validation = kube::core::Rule::new("!has(self.canary) || !has(self.canary.overrides) || !has(self.canary.overrides.strategy) || self.canary.overrides.strategy != 'custom' || has(self.canary.image) || has(self.image)")
+        .message("canary.image: is required with strategy custom, because the image brings the strategy"),
+    validation = kube::core::Rule::new("!has(self.expose) || !has(self.access) || self.access != 'platform'")
+        .message("expose: a gateway does not reach an agent whose access is platform; leave one of them out"),
 )]
 pub struct AgentSpec {
     /// Display name, shown to people. The resource's own name is in metadata.name.
@@ -209,6 +222,14 @@ pub struct AgentSpec {
     /// Settings of the pods that concern the cluster rather than the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
+
+    /// A version of the agent that serves a share of its users beside this one. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Box<Canary>>,
+
+    /// gateway: the chart's Gateway leads to the agent, past REST's rights and limits. Left out: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expose: Option<Expose>,
 }
 
 /// What must not pass between people and the model, how much of it may, and what releases are held to.
@@ -408,7 +429,10 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. Besides, warnings: Alerting, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
+    /// Where the canary stands, while there is one.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryStatus>,
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. CanaryReady, while there is a canary: whether its weight is in force. Exposed, with spec.expose: whether the Gateway leads to the agent. Besides, warnings: Alerting, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -421,11 +445,10 @@ impl Agent {
     /// What keeps the agent from having pods, if something does. An annotation counts before the spec, so that who
     /// does not own the spec can stop an agent and start it.
     pub fn stopped_by(&self) -> Option<&'static str> {
-        let annotation = |name: &str| self.metadata.annotations.as_ref()?.get(name).map(String::as_str);
-        if annotation(labels::ARCHIVED) == Some("true") {
+        if self.annotation(labels::ARCHIVED) == Some("true") {
             return Some("the annotation agents.slipway.dev/archived is true");
         }
-        match annotation(labels::SUSPEND) {
+        match self.annotation(labels::SUSPEND) {
             Some("true") => Some("the annotation agents.slipway.dev/suspend is true"),
             Some("false") => None,
             _ => self.spec.suspend.then_some("spec.suspend is true"),
@@ -433,13 +456,32 @@ impl Agent {
     }
 
     pub fn is_archived(&self) -> bool {
-        self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::ARCHIVED)).is_some_and(|value| value == "true")
+        self.annotation(labels::ARCHIVED) == Some("true")
     }
 
     /// When somebody last asked for new pods: a time, or whatever else tells one restart from the one before.
     pub fn restarted_at(&self) -> Option<&str> {
-        let word = self.metadata.annotations.as_ref()?.get(labels::RESTARTED_AT)?;
+        let word = self.annotation(labels::RESTARTED_AT)?;
         (!word.is_empty() && word.len() <= RESTARTED_AT_MAX).then_some(word)
+    }
+
+    /// The canary that the spec asks for.
+    pub fn canary(&self) -> Option<&Canary> {
+        self.spec.canary.as_deref().filter(|canary| canary.enabled)
+    }
+
+    /// Whether Flagger drives the agent's rollouts.
+    pub fn is_flaggers(&self) -> bool {
+        self.annotation(labels::FLAGGER) == Some("true")
+    }
+
+    /// The weight of the annotation, 0 to 100, in the place of the spec's.
+    pub fn canary_weight(&self) -> Option<i32> {
+        self.annotation(labels::CANARY_WEIGHT)?.parse::<i32>().ok().filter(|weight| (0..=100).contains(weight))
+    }
+
+    fn annotation(&self, name: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 }
 
@@ -553,6 +595,23 @@ mod tests {
         let long = "x".repeat(65);
         for (word, counts) in [("2026-11-21T12:00:00Z", true), ("", false), (&long, false), (&long[..64], true)] {
             assert_eq!(agent(false, &[(labels::RESTARTED_AT, word)]).restarted_at(), counts.then_some(word));
+        }
+    }
+
+    #[test]
+    fn a_weight_is_a_number_up_to_100_and_a_canary_is_one_that_is_enabled() {
+        for (word, weight) in
+            [("0", Some(0)), ("30", Some(30)), ("100", Some(100)), ("101", None), ("-1", None), ("half", None), ("", None)]
+        {
+            assert_eq!(agent(false, &[(labels::CANARY_WEIGHT, word)]).canary_weight(), weight, "{word}");
+        }
+        for (word, is_flaggers) in [("true", true), ("false", false), ("yes", false)] {
+            assert_eq!(agent(false, &[(labels::FLAGGER, word)]).is_flaggers(), is_flaggers, "{word}");
+        }
+        for enabled in [true, false] {
+            let mut agent = agent(false, &[]);
+            agent.spec.canary = Some(Box::new(Canary { enabled, weight: 5, ..Canary::default() }));
+            assert_eq!(agent.canary().is_some(), enabled);
         }
     }
 }

@@ -27,6 +27,10 @@ pub const OF_RELEASES: [&str; 3] = [RELEASED, PINNED, APPROVED];
 pub const PENDING_EVALUATION: &str = "PendingEvaluation";
 /// Why a change does not run: its release was rejected by its evaluation.
 pub const RELEASE_REJECTED: &str = "ReleaseRejected";
+/// Of an Agent: whether its canary's weight is in force. Only while there is a canary.
+pub const CANARY_READY: &str = "CanaryReady";
+/// Of an Agent: whether the chart's Gateway leads to it. Only where the spec asks for that.
+pub const EXPOSED: &str = "Exposed";
 /// Of an Agent: that alerts about it are open. Only while there are some.
 pub const ALERTING: &str = "Alerting";
 /// Its reason, if one of them is critical.

@@ -40,7 +40,7 @@ pub const WORST_CASES_MAX: usize = 20;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = kube::core::Rule::new(
-        "self.agent == oldSelf.agent && self.track == oldSelf.track && has(self.dataset) == has(oldSelf.dataset) && (!has(self.dataset) || self.dataset == oldSelf.dataset) && has(self.release) == has(oldSelf.release) && (!has(self.release) || self.release == oldSelf.release) && has(self.riskProfile) == has(oldSelf.riskProfile) && (!has(self.riskProfile) || self.riskProfile == oldSelf.riskProfile) && has(self.minQualityScore) == has(oldSelf.minQualityScore) && (!has(self.minQualityScore) || self.minQualityScore == oldSelf.minQualityScore) && has(self.judgeModel) == has(oldSelf.judgeModel) && (!has(self.judgeModel) || self.judgeModel == oldSelf.judgeModel) && has(self.scorers) == has(oldSelf.scorers) && (!has(self.scorers) || self.scorers == oldSelf.scorers) && has(self.guidelines) == has(oldSelf.guidelines) && (!has(self.guidelines) || self.guidelines == oldSelf.guidelines) && self.excludeFeedback == oldSelf.excludeFeedback")
+        "self.agent == oldSelf.agent && self.track == oldSelf.track && has(self.dataset) == has(oldSelf.dataset) && (!has(self.dataset) || self.dataset == oldSelf.dataset) && has(self.release) == has(oldSelf.release) && (!has(self.release) || self.release == oldSelf.release) && has(self.riskProfile) == has(oldSelf.riskProfile) && (!has(self.riskProfile) || self.riskProfile == oldSelf.riskProfile) && has(self.minQualityScore) == has(oldSelf.minQualityScore) && (!has(self.minQualityScore) || self.minQualityScore == oldSelf.minQualityScore) && has(self.judgeModel) == has(oldSelf.judgeModel) && (!has(self.judgeModel) || self.judgeModel == oldSelf.judgeModel) && has(self.scorers) == has(oldSelf.scorers) && (!has(self.scorers) || self.scorers == oldSelf.scorers) && has(self.guidelines) == has(oldSelf.guidelines) && (!has(self.guidelines) || self.guidelines == oldSelf.guidelines) && self.excludeFeedback == oldSelf.excludeFeedback && has(self.content) == has(oldSelf.content) && (!has(self.content) || self.content == oldSelf.content)")
         .message("a run does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
     validation = kube::core::Rule::new("!oldSelf.cancel || self.cancel")
         .message("cancel: a run that was cancelled does not go on; make another one"),
@@ -55,7 +55,7 @@ pub struct EvaluationRunSpec {
     #[schemars(length(min = 1, max = 66))]
     pub dataset: Option<String>,
 
-    /// What is evaluated: stable is what serves. Default stable. An agent has no candidate in this version, and a run on it fails.
+    /// What is evaluated. stable: what serves; candidate: the release that waits; canary: the agent's canary. Default stable.
     #[serde(default)]
     pub track: EvaluatedTrack,
 
@@ -63,6 +63,11 @@ pub struct EvaluationRunSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub release: Option<String>,
+
+    /// What of the agent is evaluated, as a hash. Only Slipway sets it, in runs that decide on a canary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 64, max = 64), regex(pattern = r"^[0-9a-f]{64}$"))]
+    pub content: Option<String>,
 
     /// The risk profile whose scorers and minimum apply. Default is the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,7 +278,7 @@ pub struct EvaluationUsage {
 
 words!(
     /// What of an agent is evaluated.
-    EvaluatedTrack { Stable = "stable", Candidate = "candidate" }
+    EvaluatedTrack { Stable = "stable", Candidate = "candidate", Canary = "canary" }
 );
 words!(
     /// Where a run stands.

@@ -49,6 +49,12 @@ pub const ARCHIVED: &str = "agents.slipway.dev/archived";
 pub const RESTARTED_AT: &str = "agents.slipway.dev/restarted-at";
 /// On an Agent: `true` or `false` in the place of `spec.suspend`, for those who do not own the spec.
 pub const SUSPEND: &str = "agents.slipway.dev/suspend";
+/// On an Agent: `promote` or `rollback`, what becomes of its canary. It is taken away once that is done.
+pub const CANARY_ACTION: &str = "agents.slipway.dev/canary-action";
+/// On an Agent: a number from 0 to 100 in the place of `spec.canary.weight`, for those who do not own the spec.
+pub const CANARY_WEIGHT: &str = "agents.slipway.dev/canary-weight";
+/// On an Agent: `true` leaves its rollouts to Flagger.
+pub const FLAGGER: &str = "agents.slipway.dev/flagger";
 /// On an Agent: the version of the release that somebody wants to run again. It is taken away once that is done.
 pub const DEPLOY_RELEASE: &str = "agents.slipway.dev/deploy-release";
 /// On an Agent: the releases that a guardrail policy had rolled back, by version, separated by commas. They are not rolled back again.

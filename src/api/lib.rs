@@ -6,6 +6,7 @@
 #![expect(unreachable_pub, reason = "KubeSchema puts a copy of each struct into a function, where `pub` reaches nothing")]
 
 pub mod agent;
+pub mod canary;
 pub mod condition;
 pub mod contract;
 pub mod crd;
@@ -32,6 +33,7 @@ pub mod worker;
 pub mod yaml;
 
 pub use agent::{Agent, AgentSpec, AgentStatus};
+pub use canary::{Canary, CanaryStatus};
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use evaluation_run::{EvaluationRun, EvaluationRunSpec, EvaluationRunStatus};
 pub use guardrail_policy::{GuardrailPolicy, GuardrailPolicySpec, GuardrailPolicyStatus};

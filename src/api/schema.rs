@@ -105,7 +105,7 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = json_schema!({
         "type": "array",
         "items": generator.subschema_for::<Condition>(),
-        "maxItems": 16,
+        "maxItems": 32,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     });

@@ -1,5 +1,7 @@
 //! The tracks of an agent: workloads of one Agent beside each other, each with its own Deployment, Service and ConfigMap.
-//! Names, labels and selectors of a workload follow from its track.
+//! Names, labels and selectors of a workload follow from its track, and so does who has a conversation.
+
+use sha2::{Digest, Sha256};
 
 /// Which of an agent's workloads something belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +46,20 @@ impl Track {
         let other = [Self::Candidate, Self::Canary].into_iter().find_map(|track| Some((agent(track)?, track)));
         other.unwrap_or((name, Self::Stable))
     }
+
+    /// The track that has a conversation while `weight` of a hundred are the canary's. Only conversations that a change of the weight
+    /// passes change their track. The hash is a cryptographic one, so that ids of one agent's conversations tell nothing of another's.
+    pub fn of_conversation(uid: &str, conversation: &str, weight: u8) -> Self {
+        let digest = Sha256::new().chain_update(uid).chain_update([0_u8]).chain_update(conversation).finalize();
+        let head = digest.iter().take(8).fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        let percentile = (u128::from(head) * 100) >> 64;
+        if percentile < u128::from(weight) { Self::Canary } else { Self::Stable }
+    }
+
+    /// The Service with the stable track's pods alone, which there is beside a canary.
+    pub fn primary(agent: &str) -> String {
+        format!("{agent}-primary")
+    }
 }
 
 #[cfg(test)]
@@ -70,5 +86,29 @@ mod tests {
         );
         assert!(Track::ALL.iter().skip(1).all(|track| RESERVED_ENDINGS.contains(&&*format!("-{}", track.as_str()))));
         assert_eq!(Track::named("primary"), None);
+        assert!(AgentName::new(Track::primary("helper")).is_err(), "no agent has the name of the stable track's own Service");
+    }
+
+    #[test]
+    fn conversations_are_shared_out_by_weight_and_move_only_with_it() {
+        const MANY: u32 = 10_000;
+        let ids: Vec<String> = (0..MANY).map(|at| format!("conv_{at}")).collect();
+        let canaries = |uid: &str, weight: u8| -> Vec<bool> {
+            ids.iter().map(|id| Track::of_conversation(uid, id, weight) == Track::Canary).collect()
+        };
+        let count = |chosen: &[bool]| u32::try_from(chosen.iter().filter(|is_canary| **is_canary).count()).unwrap();
+        assert_eq!((count(&canaries("u", 0)), count(&canaries("u", 100))), (0, MANY));
+        let mut before = canaries("u", 0);
+        for weight in [1, 5, 25, 50, 99] {
+            let now = canaries("u", weight);
+            let share = f64::from(weight) / 100.0;
+            let (expected, sigma) = (f64::from(MANY) * share, (f64::from(MANY) * share * (1.0 - share)).sqrt());
+            assert!((f64::from(count(&now)) - expected).abs() <= 4.0 * sigma, "{weight} %: {}", count(&now));
+            assert!(before.iter().zip(&now).all(|(before, now)| now >= before), "{weight} %: a higher weight takes none away");
+            before = now;
+        }
+        let (one, other) = (canaries("u", 50), canaries("v", 50));
+        let alike = one.iter().zip(&other).filter(|(one, other)| one == other).count();
+        assert!((4_800..=5_200).contains(&alike), "two agents' choices have nothing to do with each other: {alike}");
     }
 }

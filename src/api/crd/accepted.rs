@@ -43,6 +43,10 @@ const NARROWED: &[(&str, &str)] = &[
     ("Team.spec.quota{}: minimum null → 0.0", "the API server refuses ResourceQuotas with negative quantities"),
     ("Agent.spec.systemPrompt: maxLength 262144 → 122880", "a variable holds 120 KiB; the agent was Stalled, ConfigTooLarge"),
     ("Agent.spec.systemPrompt: a rule was added: bytes(self).size() <= 122880", "the same, in bytes"),
+    (
+        "EvaluationRun.spec: a rule was added: self.agent == oldSelf.agent && … && has(self.content) == has(oldSelf.content) && (!has(self.content) || self.content == oldSelf.content)",
+        "of the field content alone, which no run had before",
+    ),
     ("Skill.spec.files: a rule was added: self.map(p, bytes(self[p]).size()).sum() <= 262144", "the skill's phase was Error, FieldInvalid"),
     ("Skill.spec.instructions: a rule was added: bytes(self).size() <= 65536", "the skill's phase was Error, FieldInvalid"),
     (

@@ -1,0 +1,627 @@
+//! The canary of an Agent: a second configuration that serves a share of its users, what decides on it, and how it stands.
+//!
+//! [`Canary::over`] is what the canary's pods run, [`Canary::promoted`] is what a promotion makes of the Agent's spec. Both are pure, and
+//! the operator, REST and the releases all ask here. [`Canary::fault`] says beforehand what the API server would say of a promotion.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{
+    Access, AgentSpec, Channel, Framework, Governance, ModelType, PodTemplate, Resources, Storage, Strategy, SuggestionsProvider,
+};
+use crate::schema;
+use crate::words::words;
+
+/// A version of the agent that serves a share of its users beside the stable one. It has the agent's fields, except for those given here.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = kube::core::Rule::new("!has(self.analysis) || !has(self.analysis.steps) || self.analysis.steps.all(step, step > self.weight)")
+    .message("analysis.steps: each must be above weight, which is the first"))]
+pub struct Canary {
+    /// Whether the canary runs. Turning it off without a promotion rolls it back.
+    pub enabled: bool,
+    /// How many percent of conversations go to the canary, 1 to 100. What is in force is in status.canary.weight.
+    #[schemars(range(min = 1, max = 100))]
+    pub weight: i32,
+    /// The image that the canary runs. Default is the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[^\s]+$"))]
+    pub image: Option<String>,
+    /// The provider of the canary's model. Default is the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_type: Option<ModelType>,
+    /// The provider's name for the canary's model. Default is the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub model_id: Option<String>,
+    /// The canary's instructions. Default is the agent's. At most 120 KiB reach the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 122_880))]
+    #[x_kube(validation = kube::core::Rule::new("bytes(self).size() <= 122880")
+        .message("must have at most 120 KiB (122880 bytes), the most that reaches the agent"))]
+    pub system_prompt: Option<String>,
+    /// The canary's skills, in the place of the agent's. An empty list is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub skills: Option<Vec<String>>,
+    /// The canary's tools, in the place of the agent's. An empty list is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub tools: Option<Vec<String>>,
+    /// A label of the author's choice, for example canary. It is put on the canary's workload as app.kubernetes.io/version, and becomes the agent's by a promotion unless it is canary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
+    pub version: Option<String>,
+    /// How many pods the canary has, 0 to 10. Default is its share of the agent's replicas, rounded up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10))]
+    pub replicas: Option<i32>,
+    /// Further fields of an Agent's spec that are other ones in the canary. Blocks such as governance take the place of the agent's whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Box<AgentOverrides>>,
+    /// Lets Slipway raise the weight, promote and roll back by what it measures. Left out: people do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub analysis: Option<CanaryAnalysis>,
+}
+
+/// A partial spec of an Agent: what spec.canary has no field of its own for.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentOverrides {
+    /// As spec.name of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub name: Option<String>,
+    /// As spec.description of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub description: Option<String>,
+    /// As spec.framework of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework: Option<Framework>,
+    /// As spec.strategy of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
+    /// As spec.channel of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<Channel>,
+    /// As spec.backgroundModel of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = r"^((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):.+)?$"))]
+    pub background_model: Option<String>,
+    /// As spec.storage of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
+    /// As spec.databaseUrl of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^postgres(ql)?://[^\s]+$"))]
+    #[x_kube(
+        validation = kube::core::Rule::new("!self.matches('^[^:]*://[^@]*(:|%3[Aa])[^@]*@')")
+            .message("must not hold a password; put username and password into a Secret and name it in databaseCredentialsSecret"),
+        validation = kube::core::Rule::new("!self.matches('[?&][^=&]*([Pp][Aa][Ss][Ss]|%)[^=&]*=')")
+            .message("must not hold a password parameter; put username and password into a Secret and name it in databaseCredentialsSecret"),
+    )]
+    pub database_url: Option<String>,
+    /// As spec.databaseCredentialsSecret of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub database_credentials_secret: Option<String>,
+    /// As spec.knowledgeBases of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub knowledge_bases: Option<Vec<String>>,
+    /// As spec.governance of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governance: Option<Governance>,
+    /// As spec.environment of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
+    pub environment: Option<String>,
+    /// As spec.envSecrets of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub env_secrets: Option<Vec<String>>,
+    /// As spec.credentialSecret of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub credential_secret: Option<String>,
+    /// As spec.gcpServiceAccount of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\s@]+@[^\s@]+$"))]
+    pub gcp_service_account: Option<String>,
+    /// As spec.access of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
+    /// As spec.suggestionsProvider of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestions_provider: Option<SuggestionsProvider>,
+    /// As spec.suggestions of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16_384))]
+    pub suggestions: Option<String>,
+    /// As spec.judgeModel of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
+    pub judge_model: Option<String>,
+    /// As spec.evalSampleRate of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub eval_sample_rate: Option<i32>,
+    /// As spec.resources of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// As spec.podTemplate of the Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<PodTemplate>,
+}
+
+/// How Slipway decides on a canary. Figures are those of requests since the canary began, of both tracks.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = kube::core::Rule::new("!has(self.steps) || self.steps.isSorted()").message("steps: must rise"),
+    validation = kube::core::Rule::new("!has(self.timeoutSeconds) || self.timeoutSeconds >= (has(self.intervalSeconds) ? self.intervalSeconds : 600)")
+        .message("timeoutSeconds: must not be below intervalSeconds"),
+)]
+pub struct CanaryAnalysis {
+    /// The weights after spec.canary.weight, rising, for example [25, 50]. Default none: after the first one comes the promotion.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), inner(range(min = 1, max = 100)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub steps: Vec<i32>,
+    /// How long a step lasts at least, in seconds, 60 to 604800. Default 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 604_800))]
+    pub interval_seconds: Option<i64>,
+    /// How many requests the canary needs in a step, and stable since the canary began, before anything is concluded, 20 to 1000000. Default 200.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 20, max = 1_000_000))]
+    pub minimum_requests: Option<i64>,
+    /// After how many seconds a step without an answer is inconclusive, 60 to 6048000. Its weight stays. Default ten times intervalSeconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 6_048_000))]
+    pub timeout_seconds: Option<i64>,
+    /// What follows the last step: automatic promotes, manual waits for somebody to promote. Default automatic.
+    #[serde(default)]
+    pub promotion: Promotion,
+    /// Keeps the weight where it is. Figures go on being read. Default false.
+    #[serde(default)]
+    pub paused: bool,
+    /// What the canary has to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gates: Option<CanaryGates>,
+}
+
+/// What a canary has to keep, beside the agent's own quality gate.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryGates {
+    /// The score that an evaluation of the canary has to reach, 1 to 100. Default none is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub score: Option<i32>,
+    /// By how many percentage points the canary's rate of failed requests may be above stable's, 0 to 100. Default 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub error_rate_increase: Option<i32>,
+    /// How long the canary's 95th percentile may be in percent of stable's, 100 to 1000. Default 150.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 100, max = 1000))]
+    pub latency_ratio: Option<i32>,
+}
+
+/// Where a canary stands. Only Slipway writes it.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryStatus {
+    /// Progressing: it is on its way and serves nobody. Serving: its weight is in force. Paused, Inconclusive, Succeeded: so it is, and nothing goes on by itself. Promoting: the stable track takes over what it runs. Draining: it ends. RolledBack: it has ended though the spec still asks for it.
+    #[serde(default, deserialize_with = "schema::readable")]
+    pub phase: CanaryPhase,
+    /// The percentage of conversations that is in force. 0 while the canary is not ready.
+    #[serde(default, deserialize_with = "schema::readable")]
+    #[schemars(range(min = 0, max = 100))]
+    pub weight: i32,
+    /// The percentage that is wanted now.
+    #[serde(default, deserialize_with = "schema::readable")]
+    #[schemars(range(min = 0, max = 100))]
+    pub desired_weight: i32,
+    /// The step of analysis, counted from 1, and how many there are.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 21))]
+    pub step: Option<i32>,
+    /// How many steps of analysis there are.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 21))]
+    pub steps: Option<i32>,
+    /// A hash of what a promotion would make of the agent.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub content: String,
+    /// A hash of what spec.canary asked for when this canary began.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub spec_hash: String,
+    /// What the canary's pods run, as a hash: their annotation agents.slipway.dev/run-hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub run_hash: Option<String>,
+    /// The canary's version, as its workload is labelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub version: Option<String>,
+    /// The stable track's version, as its workload is labelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub stable_version: Option<String>,
+    /// How many pods the canary is to have.
+    #[serde(default, deserialize_with = "schema::readable")]
+    #[schemars(range(min = 0))]
+    pub replicas: i32,
+    /// Pods of the canary that are ready.
+    #[serde(default, deserialize_with = "schema::readable")]
+    #[schemars(range(min = 0))]
+    pub ready_replicas: i32,
+    /// When the canary began.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When the present step, or the present phase, began.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub step_started_at: Option<Time>,
+    /// How many requests the canary had had when the present step began.
+    #[serde(default, deserialize_with = "schema::readable")]
+    #[schemars(range(min = 0))]
+    pub step_requests: i64,
+    /// What was measured of the stable track since the canary began.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub stable: Option<TrackFigures>,
+    /// The same of the canary.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub canary: Option<TrackFigures>,
+    /// Who sends the canary its share, and who does not.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub carriers: Vec<Carrier>,
+    /// The EvaluationRun of the canary, where a gate asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub evaluation: Option<String>,
+    /// How many runs have been made of it.
+    #[serde(default, deserialize_with = "schema::readable")]
+    #[schemars(range(min = 0, max = 3))]
+    pub attempt: i32,
+    /// What the canary waits for, or why it does not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+}
+
+/// What was measured of a track. What was not measured is not there.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrackFigures {
+    /// Requests since the canary began.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub requests: i64,
+    /// Of the requests that ended, the percentage that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_rate_pct: Option<f64>,
+    /// The 95th percentile of the time to an answer, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_latency_ms: Option<f64>,
+    /// The score of the evaluation of what the track runs, 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
+}
+
+/// Something that may send a canary its share.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Carrier {
+    /// rest: Slipway's REST API. gateway: the HTTPRoute of the agent. mesh: the VirtualService of the agent.
+    pub name: CarrierName,
+    /// Whether it sends the canary its share.
+    pub carries: bool,
+    /// Why it does not, or what it leaves out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub message: String,
+}
+
+words!(
+    /// What follows the last step of an analysis.
+    Promotion { Automatic = "automatic", Manual = "manual" }
+);
+words!(
+    /// Who sends requests to a canary.
+    CarrierName { Rest = "rest", Gateway = "gateway", Mesh = "mesh" }
+);
+words!(
+    /// Where a canary stands.
+    CanaryPhase {
+        Progressing = "Progressing", Serving = "Serving", Paused = "Paused", Inconclusive = "Inconclusive", Succeeded = "Succeeded",
+        Promoting = "Promoting", Draining = "Draining", RolledBack = "RolledBack",
+    }
+);
+words!(
+    /// By what an agent is reached from outside.
+    Expose { Gateway = "gateway" }
+);
+
+/// The version that names the track, and is not promoted.
+pub const TRACK_VERSION: &str = "canary";
+
+fn put<T: Clone>(field: &mut T, value: Option<&T>) {
+    if let Some(value) = value {
+        field.clone_from(value);
+    }
+}
+
+fn put_some<T: Clone>(field: &mut Option<T>, value: Option<&T>) {
+    if let Some(value) = value {
+        *field = Some(value.clone());
+    }
+}
+
+impl Canary {
+    /// The Agent's spec as the canary runs it, but for its replicas.
+    #[must_use]
+    pub fn over(&self, spec: &AgentSpec) -> AgentSpec {
+        let Self {
+            enabled: _,
+            weight: _,
+            image,
+            model_type,
+            model_id,
+            system_prompt,
+            skills,
+            tools,
+            version,
+            replicas: _,
+            overrides,
+            analysis: _,
+        } = self;
+        let mut spec = AgentSpec { canary: None, ..spec.clone() };
+        put_some(&mut spec.image, image.as_ref());
+        put(&mut spec.model_type, model_type.as_ref());
+        put(&mut spec.model_id, model_id.as_ref());
+        put_some(&mut spec.system_prompt, system_prompt.as_ref());
+        put(&mut spec.skills, skills.as_ref());
+        put(&mut spec.tools, tools.as_ref());
+        put_some(&mut spec.version, version.as_ref());
+        if let Some(overrides) = overrides {
+            overrides.put(&mut spec);
+        }
+        spec
+    }
+
+    /// The spec after a promotion.
+    #[must_use]
+    pub fn promoted(&self, spec: &AgentSpec) -> AgentSpec {
+        let version = self.version.clone().filter(|version| version != TRACK_VERSION);
+        Self { version, ..self.clone() }.over(spec)
+    }
+
+    /// What the API server would say of the Agent's spec after a promotion.
+    pub fn fault(&self, spec: &AgentSpec) -> Option<&'static str> {
+        let after = self.promoted(spec);
+        if after.model_type != ModelType::Stub && after.model_id == "stub-echo" {
+            return Some("canary.modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub");
+        }
+        if after.strategy == Strategy::Custom && after.image.is_none() {
+            return Some("canary.image: is required with strategy custom, because the image brings the strategy");
+        }
+        if after.database_credentials_secret.is_some() && after.database_url.is_none() {
+            return Some("canary.overrides.databaseCredentialsSecret: has an effect only together with databaseUrl");
+        }
+        if after.suggestions.is_some() && after.suggestions_provider.is_none() {
+            return Some("canary.overrides.suggestionsProvider: is required with suggestions");
+        }
+        (after.expose.is_some() && after.access.is_some())
+            .then_some("canary.overrides.access: a gateway does not reach an agent whose access is platform")
+    }
+
+    /// The weights that the canary goes through, the first of which is its own.
+    pub fn rungs(&self) -> Vec<i32> {
+        let steps = self.analysis.iter().flat_map(|analysis| analysis.steps.iter().copied());
+        std::iter::once(self.weight).chain(steps.filter(|step| *step > self.weight)).collect()
+    }
+}
+
+impl CanaryStatus {
+    /// The percentage of conversations that goes to the canary now: 0 in every phase in which it serves nobody.
+    pub fn share(&self) -> u8 {
+        use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
+        match self.phase {
+            Serving | Paused | Inconclusive | Succeeded | Promoting => u8::try_from(self.weight.clamp(0, 100)).unwrap_or_default(),
+            Progressing | Draining | RolledBack => 0,
+        }
+    }
+}
+
+impl AgentOverrides {
+    fn put(&self, spec: &mut AgentSpec) {
+        // Taken apart without `..`, so that a new field cannot be forgotten.
+        let Self {
+            name,
+            description,
+            framework,
+            strategy,
+            channel,
+            background_model,
+            storage,
+            database_url,
+            database_credentials_secret,
+            knowledge_bases,
+            governance,
+            environment,
+            env_secrets,
+            credential_secret,
+            gcp_service_account,
+            access,
+            suggestions_provider,
+            suggestions,
+            judge_model,
+            eval_sample_rate,
+            resources,
+            pod_template,
+        } = self;
+        put(&mut spec.name, name.as_ref());
+        put(&mut spec.framework, framework.as_ref());
+        put(&mut spec.strategy, strategy.as_ref());
+        put(&mut spec.channel, channel.as_ref());
+        put(&mut spec.knowledge_bases, knowledge_bases.as_ref());
+        put(&mut spec.env_secrets, env_secrets.as_ref());
+        put_some(&mut spec.description, description.as_ref());
+        put_some(&mut spec.background_model, background_model.as_ref());
+        put_some(&mut spec.storage, storage.as_ref());
+        put_some(&mut spec.database_url, database_url.as_ref());
+        put_some(&mut spec.database_credentials_secret, database_credentials_secret.as_ref());
+        put_some(&mut spec.governance, governance.as_ref());
+        put_some(&mut spec.environment, environment.as_ref());
+        put_some(&mut spec.credential_secret, credential_secret.as_ref());
+        put_some(&mut spec.gcp_service_account, gcp_service_account.as_ref());
+        put_some(&mut spec.access, access.as_ref());
+        put_some(&mut spec.suggestions_provider, suggestions_provider.as_ref());
+        put_some(&mut spec.suggestions, suggestions.as_ref());
+        put_some(&mut spec.judge_model, judge_model.as_ref());
+        put_some(&mut spec.eval_sample_rate, eval_sample_rate.as_ref());
+        put_some(&mut spec.resources, resources.as_ref());
+        put_some(&mut spec.pod_template, pod_template.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use kube::CustomResourceExt;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+    use crate::Agent;
+
+    /// Fields of a canary that are fields of the Agent too.
+    const OWN: [&str; 7] = ["image", "modelType", "modelId", "systemPrompt", "skills", "tools", "version"];
+    /// Fields of an Agent that no canary has another of.
+    const ELSEWHERE: [&str; 4] = ["replicas", "suspend", "canary", "expose"];
+
+    fn spec(more: Value) -> AgentSpec {
+        let mut whole = json!({"name": "Helper", "framework": "custom"});
+        let Value::Object(more) = more else { panic!("no fields: {more}") };
+        whole.as_object_mut().unwrap().extend(more);
+        serde_json::from_value(whole).unwrap()
+    }
+
+    fn canary(more: Value) -> Canary {
+        let mut whole = json!({"enabled": true, "weight": 10});
+        let Value::Object(more) = more else { panic!("no fields: {more}") };
+        whole.as_object_mut().unwrap().extend(more);
+        serde_json::from_value(whole).unwrap()
+    }
+
+    fn fields(schema: &Value) -> &Map<String, Value> {
+        schema["properties"].as_object().unwrap()
+    }
+
+    /// What a field accepts besides nothing, without its words and defaults.
+    fn accepts(schema: &Value) -> Value {
+        let mut schema = schema.clone();
+        for keyword in ["description", "default", "nullable"] {
+            schema.as_object_mut().unwrap().remove(keyword);
+        }
+        if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+            words.retain(|word| !word.is_null());
+        }
+        schema
+    }
+
+    #[test]
+    fn a_canary_has_every_field_that_it_may_with_the_same_schema() {
+        let crd = serde_json::to_value(Agent::crd()).unwrap();
+        let agent = fields(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]);
+        let canary = fields(&agent["canary"]);
+        let overrides = fields(&canary["overrides"]);
+        let known: BTreeSet<&str> = OWN.into_iter().chain(ELSEWHERE).chain(overrides.keys().map(String::as_str)).collect();
+        assert_eq!(
+            known,
+            agent.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+            "a new field of an Agent is a canary's too, or says why not"
+        );
+        assert_eq!(known.len(), OWN.len() + ELSEWHERE.len() + overrides.len(), "no field is there twice");
+        let own = OWN.into_iter().map(|name| (name, &canary[name]));
+        for (name, schema) in own.chain(overrides.iter().map(|(name, schema)| (name.as_str(), schema))) {
+            assert_eq!(accepts(schema), accepts(&agent[name]), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_canary_that_says_nothing_changes_nothing() {
+        let agent =
+            spec(json!({"systemPrompt": "Be kind.", "tools": ["a"], "version": "1", "replicas": 3, "governance": {"riskProfile": "high"}}));
+        for canary in [canary(json!({})), canary(json!({"version": "canary", "overrides": {}, "replicas": 1, "analysis": {"steps": [50]}}))]
+        {
+            assert_eq!(canary.promoted(&agent), agent);
+        }
+    }
+
+    #[test]
+    fn what_a_canary_says_takes_the_place_of_the_agents() {
+        let agent = spec(json!({"systemPrompt": "Be kind.", "tools": ["a"], "version": "1", "governance": {"riskProfile": "high"}}));
+        let says = json!({"systemPrompt": "Be brief.", "tools": [], "version": "2", "overrides": {"governance": {"minQualityScore": 7}}});
+        let asked = canary(says.clone());
+        let agent = AgentSpec { canary: Some(Box::new(asked.clone())), ..agent };
+        let expected = json!({"systemPrompt": "Be brief.", "version": "2", "governance": {"minQualityScore": 7}});
+        assert_eq!(asked.over(&agent), spec(expected.clone()));
+        assert_eq!(asked.over(&asked.over(&agent)), asked.over(&agent));
+        assert_eq!(asked.promoted(&agent), spec(expected));
+        let mut named = says;
+        named["version"] = json!("canary");
+        let named = canary(named);
+        assert_eq!(named.over(&agent).version.as_deref(), Some("canary"));
+        assert_eq!(named.promoted(&agent).version.as_deref(), Some("1"), "the name of the track is no version");
+    }
+
+    #[test]
+    fn a_promotion_that_the_schema_would_refuse_is_a_fault_before() {
+        for (agent, asked, says) in [
+            (json!({}), json!({}), None),
+            (json!({}), json!({"modelType": "openai"}), Some("canary.modelId: ")),
+            (json!({}), json!({"modelType": "openai", "modelId": "m"}), None),
+            (json!({"modelType": "openai", "modelId": "m"}), json!({"modelId": "stub-echo"}), Some("canary.modelId: ")),
+            (json!({}), json!({"overrides": {"strategy": "custom"}}), Some("canary.image: ")),
+            (json!({"image": "i"}), json!({"overrides": {"strategy": "custom"}}), None),
+            (json!({}), json!({"overrides": {"databaseCredentialsSecret": "s"}}), Some("canary.overrides.databaseCredentialsSecret: ")),
+            (json!({"databaseUrl": "postgres://db/a"}), json!({"overrides": {"databaseCredentialsSecret": "s"}}), None),
+            (json!({}), json!({"overrides": {"suggestions": "[]"}}), Some("canary.overrides.suggestionsProvider: ")),
+            (json!({"suggestionsProvider": "static"}), json!({"overrides": {"suggestions": "[]"}}), None),
+            (json!({"expose": "gateway"}), json!({"overrides": {"access": "platform"}}), Some("canary.overrides.access: ")),
+        ] {
+            let fault = canary(asked.clone()).fault(&spec(agent.clone()));
+            assert_eq!(fault.is_some(), says.is_some(), "{agent} {asked}: {fault:?}");
+            assert!(fault.unwrap_or_default().starts_with(says.unwrap_or_default()), "{agent} {asked}: {fault:?}");
+        }
+    }
+
+    #[test]
+    fn a_canary_goes_through_its_own_weight_and_the_higher_ones() {
+        for (asked, rungs) in [(json!({}), vec![10]), (json!({"analysis": {"steps": [5, 25, 50]}}), vec![10, 25, 50])] {
+            assert_eq!(canary(asked).rungs(), rungs);
+        }
+    }
+
+    #[test]
+    fn a_share_goes_to_a_canary_that_serves() {
+        for phase in CanaryPhase::ALL {
+            let serves = !matches!(phase, CanaryPhase::Progressing | CanaryPhase::Draining | CanaryPhase::RolledBack);
+            let share = |weight| CanaryStatus { phase: *phase, weight, ..CanaryStatus::default() }.share();
+            assert_eq!([share(-1), share(30), share(101)], if serves { [0, 30, 100] } else { [0; 3] }, "{phase:?}");
+        }
+    }
+}
