@@ -16,8 +16,9 @@ use slipway_api::Agent;
 /// A resource of ours, or the reason why the API server's JSON does not parse as one.
 pub type Guarded<K> = DeserializeGuard<K>;
 
-/// The largest object, as JSON without unread metadata: twice the size of the largest environment variable of an agent.
-const MAX_BYTES: usize = 256 * 1024;
+/// The largest object, as JSON without unread metadata: three times the size of the largest environment variable of an agent, as an
+/// Agent with a canary has two prompts.
+const MAX_BYTES: usize = 384 * 1024;
 /// The domains of labels and annotations that are kept: our own, and those of GitOps tools.
 const KEPT_DOMAINS: [&str; 3] = ["slipway.dev/", "fluxcd.io/", "argoproj.io/"];
 /// The labels and the annotations of one object, and the length of a value.
@@ -40,6 +41,10 @@ pub struct CachedAgent {
     pub generation: Option<i64>,
     /// What stands in `governance.policies`, which is counted over all agents of a namespace.
     pub policies: Box<[Box<str>]>,
+    /// Whether it asks for a canary, or has one that is yet to end.
+    pub canary: bool,
+    /// Whether it asks to be reached by a Gateway.
+    pub exposed: bool,
     text: Result<Box<[u8]>, Box<InvalidObject>>,
 }
 
@@ -63,9 +68,12 @@ impl From<Guarded<Agent>> for CachedAgent {
         let generation = object.meta().generation;
         let governance = object.0.as_ref().ok().and_then(|agent| agent.spec.governance.as_ref());
         let policies = governance.iter().flat_map(|governance| &governance.policies).map(|name| Box::from(name.as_str())).collect();
+        let is = |what: fn(&Agent) -> bool| object.0.as_ref().is_ok_and(what);
+        let canary = is(|agent| agent.canary().is_some() || agent.status.as_ref().is_some_and(|status| status.canary.is_some()));
+        let exposed = is(|agent| agent.spec.expose.is_some());
         let read = object.0.map_err(Box::new);
         let text = read.and_then(|agent| serde_json::to_vec(&agent).map_err(|error| invalid(&error, agent.metadata)));
-        Self { generation, policies, text: text.map(Vec::into_boxed_slice) }
+        Self { generation, policies, canary, exposed, text: text.map(Vec::into_boxed_slice) }
     }
 }
 
@@ -144,6 +152,23 @@ mod tests {
         assert_eq!(serde_json::to_value(kept.agent().unwrap()).unwrap(), serde_json::to_value(agent).unwrap());
         assert_eq!((kept.generation, kept.is_readable()), (Some(3), true));
         assert_eq!(*kept.policies, [Box::from("gp_p")]);
+        assert_eq!((kept.canary, kept.exposed), (false, false));
+    }
+
+    #[test]
+    fn a_canary_is_known_until_it_has_ended() {
+        for (spec, status, expected) in [
+            (json!({}), json!({}), (false, false)),
+            (json!({"canary": {"enabled": true, "weight": 5}}), json!({}), (true, false)),
+            (json!({"canary": {"enabled": false, "weight": 5}}), json!({}), (false, false)),
+            (json!({}), json!({"canary": {"phase": "Draining"}}), (true, false)),
+            (json!({"expose": "gateway"}), json!({}), (false, true)),
+        ] {
+            let mut written = json!({"metadata": {"name": "a"}, "spec": {"name": "A", "framework": "custom"}, "status": status});
+            written["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            let kept = CachedAgent::from(serde_json::from_value::<Guarded<Agent>>(written.clone()).unwrap());
+            assert_eq!((kept.is_readable(), (kept.canary, kept.exposed)), (true, expected), "{written}");
+        }
     }
 
     #[test]
@@ -169,7 +194,7 @@ mod tests {
         .unwrap();
         let kept = CachedAgent::from(DeserializeGuard(Ok(agent)));
         let invalid = kept.agent().unwrap_err();
-        assert!(!kept.is_readable() && invalid.error.ends_with("at most 262144 are possible"), "{}", invalid.error);
+        assert!(!kept.is_readable() && invalid.error.ends_with("at most 393216 are possible"), "{}", invalid.error);
         assert_eq!((invalid.metadata.uid.as_deref(), kept.generation), (Some("u"), Some(2)));
     }
 

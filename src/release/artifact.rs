@@ -73,6 +73,9 @@ pub struct Runtime {
     pub gcp_service_account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<String>,
+    /// By what the agent is reached from outside. Absent when it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expose: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
     #[serde(flatten)]

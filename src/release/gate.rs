@@ -1,15 +1,17 @@
 //! The evaluation gate: the score that a release has to reach, and the run that decides on it.
 //!
 //! The operator makes the run, and the state role believes no other: both ask here what it is called and what it says. A gate
-//! cannot be lowered by the very release that it holds: where the active release asks for more, its demands count.
+//! cannot be lowered by the very release that it holds: where the active release asks for more, its demands count. A canary's run asks
+//! for as much, so that a release of what it has evaluated need not be evaluated again ([`satisfies`]).
 
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use slipway_api::EvaluationRunSpec;
 use slipway_api::agent::{Governance, RiskProfile};
 use slipway_api::evaluation_run::EvaluatedTrack;
 use slipway_api::ids;
 
-use crate::Artifact;
+use crate::{Artifact, Resolved};
 
 /// How often a release is put to an evaluation: a run that ends without scores is repeated.
 pub const MAX_ATTEMPTS: i32 = 3;
@@ -69,6 +71,37 @@ pub fn run_spec(release: &str, active: Option<&Artifact>, pending: &Artifact) ->
 pub fn is_run_spec(found: &EvaluationRunSpec, wanted: &EvaluationRunSpec) -> bool {
     let found = EvaluationRunSpec { cancel: false, ttl_seconds_after_finished: None, ..found.clone() };
     found == *wanted
+}
+
+/// What an artifact says and what it names, as a hash, by which a canary's run is found again. The image is left out, as only pods
+/// know it.
+pub fn content_key(artifact: &Artifact) -> String {
+    let Resolved { image: _, tools, skills, knowledge_bases, further: _ } = &artifact.resolved;
+    hex::encode(Sha256::digest(crate::yaml(&json!([artifact.content_hash(), tools, skills, knowledge_bases]))))
+}
+
+/// The name of a canary's run, which follows from the Agent's UID, the content and the attempt.
+pub fn canary_run_name(agent_uid: &str, content_key: &str, attempt: i32) -> String {
+    run_name(&format!("{agent_uid}/canary/{content_key}"), attempt)
+}
+
+/// What the run of a canary says. `score` is the least that is asked for besides the gate's.
+pub fn canary_run_spec(active: Option<&Artifact>, canary: &Artifact, score: Option<i32>) -> EvaluationRunSpec {
+    let gated = run_spec("", active, canary);
+    EvaluationRunSpec {
+        track: EvaluatedTrack::Canary,
+        release: None,
+        content: Some(content_key(canary)),
+        min_quality_score: gated.min_quality_score.max(score),
+        ..gated
+    }
+}
+
+/// Whether a canary's run asks for all that the run of this release would.
+pub fn satisfies(found: &EvaluationRunSpec, active: Option<&Artifact>, pending: &Artifact) -> bool {
+    let wanted = canary_run_spec(active, pending, None);
+    let as_strict = EvaluationRunSpec { min_quality_score: wanted.min_quality_score, ..found.clone() };
+    is_run_spec(&as_strict, &wanted) && found.min_quality_score >= wanted.min_quality_score
 }
 
 /// The field of an Agent's spec by which a change asks for less than before, if it does while there is a gate: a smaller score, a
@@ -202,5 +235,46 @@ mod tests {
         assert!(!is_run_spec(&EvaluationRunSpec { min_quality_score: Some(1), ..wanted.clone() }, &wanted));
         assert!(!is_run_spec(&EvaluationRunSpec { guidelines: vec!["be".to_owned()], ..wanted.clone() }, &wanted));
         assert!(!is_run_spec(&EvaluationRunSpec { track: EvaluatedTrack::Stable, ..wanted.clone() }, &wanted));
+    }
+
+    #[test]
+    fn a_canarys_run_satisfies_a_gate_of_the_same_content_that_asks_for_no_more() {
+        let active = artifact("governance: {minQualityScore: 70, evalDataset: hard}, judgeModel: 'openai:/a'");
+        let canary = artifact("systemPrompt: new, governance: {minQualityScore: 60, evalDataset: easy}");
+        let run = canary_run_spec(Some(&active), &canary, Some(80));
+        assert_eq!((run.track, run.release.as_deref(), run.min_quality_score), (EvaluatedTrack::Canary, None, Some(80)));
+        assert_eq!((run.dataset.as_deref(), run.judge_model.as_deref()), (Some("hard"), Some("openai:/a")), "those of what serves");
+        assert_eq!(run.content.as_ref().map(String::len), Some(64));
+        let other = artifact("systemPrompt: other, governance: {minQualityScore: 60, evalDataset: easy}");
+        for (what, found, pending, satisfied) in [
+            ("asks for more", run.clone(), &canary, true),
+            ("asks for as much", canary_run_spec(Some(&active), &canary, None), &canary, true),
+            ("asks for less", EvaluationRunSpec { min_quality_score: Some(69), ..run.clone() }, &canary, false),
+            ("asks for nothing", EvaluationRunSpec { min_quality_score: None, ..run.clone() }, &canary, false),
+            ("of another content", run.clone(), &other, false),
+            ("of no content", EvaluationRunSpec { content: None, ..run.clone() }, &canary, false),
+            ("with another dataset", EvaluationRunSpec { dataset: Some("easy".to_owned()), ..run.clone() }, &canary, false),
+            ("with another judge", EvaluationRunSpec { judge_model: None, ..run.clone() }, &canary, false),
+            ("of another agent", EvaluationRunSpec { agent: "other".to_owned(), ..run.clone() }, &canary, false),
+            ("of another track", EvaluationRunSpec { track: EvaluatedTrack::Stable, ..run.clone() }, &canary, false),
+            ("cancelled", EvaluationRunSpec { cancel: true, ..run.clone() }, &canary, true),
+        ] {
+            assert_eq!(satisfies(&found, Some(&active), pending), satisfied, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_canarys_content_is_what_it_says_and_names_without_the_image() {
+        let one = artifact("tools: [a]");
+        let with = |change: &dyn Fn(&mut Resolved)| {
+            let mut other = one.clone();
+            change(&mut other.resolved);
+            content_key(&other)
+        };
+        assert_eq!(content_key(&one), with(&|resolved| resolved.image = Some("sha256:00".to_owned())));
+        assert_ne!(content_key(&one), with(&|resolved| drop(resolved.tools.insert("a".to_owned(), "00".to_owned()))));
+        assert_ne!(content_key(&one), content_key(&artifact("tools: [b]")));
+        let names: HashSet<String> = ["u", "v"].iter().map(|uid| canary_run_name(uid, &content_key(&one), 1)).collect();
+        assert_eq!(names.len(), 2);
     }
 }

@@ -1,5 +1,5 @@
 //! Releases, without a clock, a cluster or a disk: what an artifact holds, how it is written and read, how two of
-//! them differ, which states a release passes through, and what brings an Agent back to one.
+//! them differ, which states a release passes through, what brings an Agent back to one, and what makes a canary's of it.
 //!
 //! An artifact is taken from an Agent ([`Artifact::of`]), sealed, and written in a canonical form ([`yaml`]), so that
 //! the same release is the same bytes wherever it is written. Reading believes nothing: see [`Artifact::from_yaml`].
@@ -35,7 +35,7 @@ pub use fault::Fault;
 pub use name::plain_name;
 pub use parse::document;
 pub use pinned::{blank, content_of, pinned_content};
-pub use rollback::{rollback, spec};
+pub use rollback::{promotion, rollback, spec};
 /// Where a release stands. Resource and artifact use the same words.
 pub use slipway_api::release::ReleasePhase as Status;
 pub use tombstone::{Current, Tombstone};

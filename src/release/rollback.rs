@@ -1,14 +1,16 @@
 //! The way back: what has to be written into an Agent's spec so that its content is an artifact's again.
 //!
-//! Name, description and `suspend` are the Agent's own and stay. What an artifact says in words that this version does
+//! Name, description, `suspend` and the canary are the Agent's own and stay. What an artifact says in words that this version does
 //! not know cannot be brought back, and nothing is brought back then: half of a release is none.
+//!
+//! And the way on: what has to be written so that a canary's configuration is the Agent's.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use slipway_api::AgentSpec;
 use slipway_api::agent;
 
@@ -28,6 +30,12 @@ pub fn rollback(artifact: &Artifact, now: &AgentSpec) -> Result<Value, Fault> {
         patch.insert("spec".to_owned(), merge_patch(&tree(now), &tree(&wanted)));
     }
     Ok(Value::Object(patch))
+}
+
+/// The merge patch that ends a canary and makes its configuration the Agent's. None without a canary.
+pub fn promotion(now: &AgentSpec) -> Option<Value> {
+    let canary = now.canary.as_ref()?;
+    Some(json!({"spec": merge_patch(&tree(now), &tree(&canary.promoted(now)))}))
 }
 
 /// The spec that has the artifact's content, and all else from the spec as it is `now`.
@@ -62,6 +70,7 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
         description: now.description.clone(),
         suspend: now.suspend,
         replicas: now.replicas,
+        canary: now.canary.clone(),
         image: runtime.image.clone(),
         channel: word("runtime.channel", &runtime.channel)?,
         strategy: word("runtime.strategy", &runtime.strategy)?,
@@ -70,6 +79,7 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
         credential_secret: runtime.credential_secret.clone(),
         gcp_service_account: runtime.gcp_service_account.clone(),
         access: runtime.access.as_deref().map(|found| word("runtime.access", found)).transpose()?,
+        expose: runtime.expose.as_deref().map(|found| word("runtime.expose", found)).transpose()?,
         pod_template: runtime.pod_template.as_ref().map(pod_template).transpose()?,
         model_type: word("agent.model.provider", &agent.model.provider)?,
         model_id: agent.model.id.clone(),
@@ -167,7 +177,6 @@ fn merge_patch(from: &Value, to: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
     use crate::samples;
@@ -233,6 +242,24 @@ mod tests {
     }
 
     #[test]
+    fn a_promotion_writes_what_the_canary_has_and_ends_it() {
+        for (now, expected) in [
+            ("", None),
+            ("canary: {enabled: true, weight: 5}", Some(json!({"spec": {"canary": null}}))),
+            (
+                "systemPrompt: a, tools: [x], canary: {enabled: true, weight: 5, systemPrompt: b, tools: [], version: canary}",
+                Some(json!({"spec": {"canary": null, "systemPrompt": "b", "tools": null}})),
+            ),
+            (
+                "version: one, governance: {riskProfile: high}, canary: {enabled: true, weight: 5, version: two, overrides: {governance: {policies: [p]}}}",
+                Some(json!({"spec": {"canary": null, "version": "two", "governance": {"riskProfile": null, "policies": ["p"]}}})),
+            ),
+        ] {
+            assert_eq!(promotion(&samples::agent(now).spec), expected, "{now}");
+        }
+    }
+
+    #[test]
     fn an_autoscalers_replicas_stay() {
         let artifact = samples::artifact("replicas: 1, systemPrompt: a").without_replicas();
         let now = samples::agent("replicas: 7").spec;
@@ -248,8 +275,15 @@ mod tests {
             prop_assert!(of(&back).same_content(&artifact), "{back:#?}\nshould have the content of\n{artifact:#?}");
             prop_assert_eq!(back.replicas, then.replicas);
             prop_assert_eq!((&back.name, &back.description, back.suspend), (&now.name, &now.description, now.suspend));
+            prop_assert_eq!(&back.canary, &now.canary);
             prop_assert_eq!(rollback(&artifact, &back), Ok(json!({})));
             prop_assert_eq!(spec(&artifact, &now), Ok(back));
+        }
+
+        #[test]
+        fn any_promotion_makes_the_spec_what_the_canary_ran(now in samples::spec()) {
+            let promoted = promotion(&now).map(|patch| patched(&now, &patch));
+            prop_assert_eq!(promoted, now.canary.as_ref().map(|canary| canary.promoted(&now)));
         }
     }
 }

@@ -65,7 +65,8 @@ pub(crate) fn leaves(schema: &Value) -> Vec<(String, Vec<Value>)> {
         return if words.len() < 2 { Vec::new() } else { vec![(String::new(), words)] };
     }
     if let Some(fields) = schema["properties"].as_object() {
-        return fields.iter().flat_map(|(name, inner)| wrapped(inner, &format!(".{name}"), &|value| json!({ name: value }))).collect();
+        let each = |(name, inner): (&String, &Value)| wrapped(inner, &format!(".{name}"), &|value| json!({ name: whole(inner, value) }));
+        return fields.iter().flat_map(each).collect();
     }
     if !schema["additionalProperties"].is_null() {
         return wrapped(&schema["additionalProperties"], "{}", &|value| json!({ "sample": value }));
@@ -79,7 +80,7 @@ pub(crate) fn leaves(schema: &Value) -> Vec<(String, Vec<Value>)> {
     }
 }
 
-/// An item of a list with the fields beside it that no item is without.
+/// A block or an item of a list, with the fields that none is without.
 fn whole(schema: &Value, mut item: Value) -> Value {
     let Some(fields) = item.as_object_mut() else { return item };
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {

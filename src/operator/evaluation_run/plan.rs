@@ -61,6 +61,7 @@ pub(super) const fn track(run: &EvaluationRun) -> Track {
     match run.spec.track {
         EvaluatedTrack::Stable => Track::Stable,
         EvaluatedTrack::Candidate => Track::Candidate,
+        EvaluatedTrack::Canary => Track::Canary,
     }
 }
 

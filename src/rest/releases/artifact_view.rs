@@ -86,6 +86,8 @@ struct RuntimeForm {
     gcp_service_account: Option<String>,
     /// `platform`, where nobody else may ask the agent.
     access: Option<String>,
+    /// `gateway`, where the platform's Gateway leads to the agent.
+    expose: Option<String>,
     pod_template: Option<BTreeMap<String, Value>>,
 }
 
@@ -191,7 +193,7 @@ mod tests {
     fn the_document_knows_every_field_of_an_artifact() {
         let spec = json!({
             "name": "x", "framework": "custom", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
-            "credentialSecret": "s", "gcpServiceAccount": "g", "access": "platform", "podTemplate": {"labels": {"a": "b"}}, "systemPrompt": "p",
+            "credentialSecret": "s", "gcpServiceAccount": "g", "access": "platform", "expose": "gateway", "podTemplate": {"labels": {"a": "b"}}, "systemPrompt": "p",
             "storage": "memory", "version": "1", "backgroundModel": "m", "databaseUrl": "d", "databaseCredentialsSecret": "c",
             "suggestionsProvider": "static", "suggestions": "[]", "environment": "e",
             "governance": {"evalDataset": "d", "limits": {"maxTokensPerRequest": 5}},
