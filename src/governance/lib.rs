@@ -1,9 +1,11 @@
 //! Governance, without a database, a cluster or a clock: from what was measured of an agent to its scorecard and its figures on the
-//! radar, when an alert begins and ends, and whether a release is so much worse than the one before that it is rolled back.
+//! radar, when an alert begins and ends, whether a release is so much worse than the one before that it is rolled back, and whether a
+//! canary keeps its gates.
 //!
 //! Callers read measurements, pass `now`, and write what comes out. What was not measured stays `None` all the way.
 
 pub mod alert;
+pub mod canary;
 mod latency;
 mod measurements;
 mod metric;

@@ -9,6 +9,7 @@ mod connection;
 mod delayed_error;
 mod error;
 mod events;
+pub mod gate;
 mod id;
 mod listen;
 pub mod log;

@@ -1,14 +1,18 @@
-//! The agent controller: gather → resolve → build → apply → report, one file each, for every track of an Agent (`tracks`).
+//! The agent controller: gather → resolve → build → apply → report, one file each, for every track of an Agent (`tracks`), and what
+//! leads to them (`routing`).
 
 mod apply;
 mod build;
+mod canary;
 mod candidate;
+mod flagger;
 mod gather;
 mod pin;
 mod released_tools;
 mod report;
 mod resolve;
 mod rollout;
+mod routing;
 mod strays;
 #[cfg(test)]
 mod tests;
@@ -21,7 +25,7 @@ use std::time::Duration;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::{Agent, GuardrailPolicy, Team, Tool, Track, labels};
+use slipway_api::{Agent, CanaryStatus, GuardrailPolicy, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
@@ -31,13 +35,13 @@ use tokio::task::JoinHandle;
 
 use crate::admission;
 use crate::caches::{ChildKind, pods};
-use crate::children;
+use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use apply::Applied;
 pub(crate) use candidate::given_up;
 use pin::Source;
-use resolve::Resolved;
+use resolve::{Fault, Resolved};
 use rollout::Rollout;
 use strays::Strays;
 use tracks::{Tracks, Workload};
@@ -52,7 +56,15 @@ const MAKER: Maker = Maker {
     kind: "Agent",
     label: labels::AGENT,
     manager: MANAGER,
-    children: &[ChildKind::ConfigMap, ChildKind::Deployment, ChildKind::Service, ChildKind::ServiceAccount],
+    children: &[
+        ChildKind::ConfigMap,
+        ChildKind::Deployment,
+        ChildKind::Service,
+        ChildKind::ServiceAccount,
+        ChildKind::HttpRoute,
+        ChildKind::VirtualService,
+        ChildKind::DestinationRule,
+    ],
     is_namespaced: true,
 };
 
@@ -133,6 +145,13 @@ impl Controller {
         self.requests.add_all(self.context.caches.agents.in_namespace(namespace).into_iter().map(|(key, _)| key));
     }
 
+    /// Agents to which something may lead that is of others' kinds.
+    fn request_routed(&self) {
+        let agents = &self.context.caches.agents;
+        let is_routed = |key: &Key| agents.get(key).is_some_and(|agent| agent.canary || agent.exposed);
+        self.requests.add_all(agents.keys().into_iter().filter(is_routed));
+    }
+
     /// The platform has changed, or may have before this process began to lead.
     fn begin_rollout(&self) {
         let agents = &self.context.caches.agents;
@@ -170,7 +189,10 @@ impl Registered for Controller {
         }
         match change {
             Change::Object(kind, key) => self.requests.add_all(self.context.caches.references.to(*kind, key)),
-            Change::Child("Agent", key) | Change::Pods(key) | Change::Alerting(key) => self.requests.add(key.clone()),
+            Change::Child("Agent", key) | Change::Pods(key) | Change::Alerting(key) | Change::CanaryMeasured(key) => {
+                self.requests.add(key.clone());
+            }
+            Change::Kinds => self.request_routed(),
             Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
             Change::Platform => {
                 self.begin_rollout();
@@ -187,7 +209,8 @@ impl Registered for Controller {
     }
 
     fn found(&self, owner: &Key, kind: ChildKind, name: &str) {
-        if Track::ALL.into_iter().all(|track| !build::is_name(&owner.name, track, kind, name)) {
+        let is_known = Track::ALL.into_iter().any(|track| build::is_name(&owner.name, track, kind, name));
+        if !is_known && !routing::is_name(&owner.name, kind, name) {
             self.strays.insert(owner, kind, name);
         }
     }
@@ -242,21 +265,30 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         apply::keep(&agent, context).await?;
         return Err(error);
     }
-    let Progress { resolved, applied, candidate, error } = if let Some(tracks) = tracks::of(&agent, context) {
-        gather::note(key, &tracks.workloads, pin::pending_run(&agent), context);
+    let mut progress = if let Some(tracks) = tracks::of(&agent, context) {
+        gather::note(key, &tracks.workloads, deciding_runs(&agent), context);
         bring(&agent, &tracks, controller).await?
     } else {
         let resolved = Resolved::Unknown("the release that it runs");
-        Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, error: None }
+        Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, canary: None, error: None }
     };
-    let sooner = report::report(&agent, &resolved, &applied, candidate, controller).await?;
-    if let Some(error) = error {
+    let canary = canary::step(&agent, &progress, context).await?;
+    let canary_next = canary.next;
+    let sooner = report::report(&agent, &progress, canary, controller).await?;
+    if let Some(error) = progress.error.take() {
         return Err(error);
     }
+    let Progress { resolved, applied, .. } = progress;
     candidate::begin(&agent, &applied.outcomes, context).await?;
     let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
     let next = if is_unknown || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
-    Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
+    Ok([Some(next), sooner, canary_next].into_iter().flatten().min())
+}
+
+/// The runs that decide on what an Agent is to run, by name: on its release that waits, and on its canary.
+fn deciding_runs(agent: &Agent) -> impl Iterator<Item = &str> {
+    let canary = agent.status.as_ref().and_then(|status| status.canary.as_ref());
+    pin::pending_run(agent).into_iter().chain(canary.and_then(|canary| canary.evaluation.as_deref()))
 }
 
 /// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known.
@@ -271,8 +303,11 @@ struct Progress {
     resolved: Resolved,
     /// Of the stable track, with the outcomes of all.
     applied: Applied,
-    /// The fault of the candidate.
+    /// The fault of the candidate, or what it waits for.
     candidate: Option<String>,
+    /// The same of the canary.
+    #[expect(dead_code, reason = "this version runs no canary")]
+    canary: Option<String>,
     /// What is reported and tried again.
     error: Option<write::Error>,
 }
@@ -280,8 +315,13 @@ struct Progress {
 /// Makes all workloads of an Agent be as they should, and removes what none of them wants.
 async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> Result<Progress, write::Error> {
     let context = &*controller.context;
-    let mut progress =
-        Progress { resolved: Resolved::Unknown("what it is to run"), applied: Applied::default(), candidate: None, error: None };
+    let mut progress = Progress {
+        resolved: Resolved::Unknown("what it is to run"),
+        applied: Applied::default(),
+        candidate: None,
+        canary: None,
+        error: None,
+    };
     let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
     controller.waits_for_policies(&Key::of(agent), false);
     if !tracks.kept.is_empty() {
@@ -290,7 +330,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
     }
     for workload in &tracks.workloads {
         let Workload { track, agent: effective, .. } = workload;
-        let resolved = resolve::resolve(effective, *track, &gather::gather(workload, context), &context.settings);
+        let resolved = resolved(agent, workload, context);
         let mut applied = match &resolved {
             Resolved::Plan(plan) => {
                 let mut desired = build::build(plan).into_values()?;
@@ -323,22 +363,49 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
         is_complete &= applied.is_complete;
         outcomes.append(&mut applied.outcomes);
         progress.error = progress.error.or(applied.error.take());
-        if *track == Track::Candidate {
-            let fault = match &resolved {
-                Resolved::Fault(fault) => Some(fault),
-                _ => applied.fault.as_ref(),
-            };
-            progress.candidate = fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone());
-        }
-        if *track == Track::Stable {
-            (progress.resolved, progress.applied) = (resolved, applied);
+        match track {
+            Track::Stable => (progress.resolved, progress.applied) = (resolved, applied),
+            Track::Candidate => progress.candidate = trouble(&resolved, &applied),
+            Track::Canary => progress.canary = trouble(&resolved, &applied),
         }
     }
+    route(agent, &mut wanted, &mut outcomes, context).await?;
     progress.applied.outcomes = outcomes;
     if is_complete {
         apply::remove_orphans(agent, &wanted, controller).await?;
     }
     Ok(progress)
+}
+
+/// The fault of a workload beside the stable one, or what it waits for.
+fn trouble(resolved: &Resolved, applied: &Applied) -> Option<String> {
+    let fault = match resolved {
+        Resolved::Fault(fault) => Some(fault),
+        Resolved::Plan(_) | Resolved::Unknown(_) => applied.fault.as_ref(),
+    };
+    fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone())
+}
+
+/// Makes what leads to an Agent be as it should.
+async fn route(
+    agent: &Agent,
+    wanted: &mut HashSet<(ChildKind, String)>,
+    outcomes: &mut Vec<(ChildKind, String, Outcome)>,
+    context: &Context,
+) -> Result<(), write::Error> {
+    for (kind, value) in routes(agent, context) {
+        let name = children::name(&value).to_owned();
+        wanted.insert((kind, name.clone()));
+        let outcome = children::apply(context, kind, agent.meta().uid.as_deref().unwrap_or_default(), &value, MANAGER).await?;
+        outcomes.push((kind, name, outcome));
+    }
+    Ok(())
+}
+
+/// What leads to an Agent, with the weight that its status says is in force.
+fn routes(agent: &Agent, context: &Context) -> Vec<(ChildKind, Value)> {
+    let weight = agent.status.as_ref().and_then(|status| status.canary.as_ref()).map(CanaryStatus::share);
+    routing::build(agent, weight, &routing::gather(agent, context), &context.settings)
 }
 
 /// What an Agent's child of that kind and name should be, if that can be said now. It is asked whenever a child arrives on a
@@ -350,20 +417,32 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
     {
         return Some(of_release);
     }
+    if routing::is_name(&key.name, kind, name) {
+        let of_name = |(of_kind, value): &(ChildKind, Value)| *of_kind == kind && children::name(value) == name;
+        return routes(&agent, context).into_iter().find(of_name).map(|(_, value)| value);
+    }
     let of_name = |workload: &Workload| build::is_name(&key.name, workload.track, kind, name);
     let workload = tracks::of(&agent, context)?.workloads.into_iter().find(of_name)?;
-    match resolve::resolve(&workload.agent, workload.track, &gather::gather(&workload, context), &context.settings) {
+    match resolved(&agent, &workload, context) {
         Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
+}
+
+/// What a workload of an Agent is to be. Of a canary that could not be promoted there is none.
+fn resolved(agent: &Agent, workload: &Workload, context: &Context) -> Resolved {
+    let invalid = agent.canary().filter(|_| workload.track == Track::Canary).and_then(|canary| canary.fault(&agent.spec));
+    if let Some(message) = invalid {
+        return Resolved::Fault(Fault { reason: "InvalidCanary", message: message.to_owned() });
+    }
+    resolve::resolve(&workload.agent, workload.track, &gather::gather(workload, context), &context.settings)
 }
 
 /// The Agent with the spec that is in force on a track, and the configuration that the track's pods have then, if that can be
 /// said now.
 pub(crate) fn on_track(context: &Context, agent: &Agent, track: Track) -> Option<(Agent, u64)> {
     let workload = tracks::of(agent, context)?.workloads.into_iter().find(|workload| workload.track == track)?;
-    let seen = gather::gather(&workload, context);
-    let Resolved::Plan(plan) = resolve::resolve(&workload.agent, track, &seen, &context.settings) else { return None };
+    let Resolved::Plan(plan) = resolved(agent, &workload, context) else { return None };
     Some((workload.agent.into_owned(), pods::config(Some(&build::config_hash(&plan)))))
 }
 

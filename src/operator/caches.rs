@@ -13,7 +13,7 @@ pub(crate) mod told;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::api::{ApiResource, TypeMeta};
+use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use slipway_api::condition::Finding;
 use slipway_api::guardrail_policy::{PolicyViolations, Violator};
 use slipway_api::{EvaluationRun, Ingestion, KnowledgeBase, Team, Tool};
@@ -32,6 +32,7 @@ use secret::SecretState;
 use skill::CachedSkill;
 use told::Told;
 
+use crate::governance::canary::Reading;
 use crate::policy_file::{Policies, TeamPolicies};
 
 #[derive(Default)]
@@ -60,6 +61,8 @@ pub(crate) struct Caches {
     /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs.
     pub violations: Told<Violations>,
     pub alerting: Told<Finding>,
+    /// What was measured of agents' canaries.
+    pub canary_measured: Told<Reading>,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
@@ -162,10 +165,13 @@ pub(crate) enum ChildKind {
     ResourceQuota,
     LimitRange,
     Job,
+    HttpRoute,
+    VirtualService,
+    DestinationRule,
 }
 
 impl ChildKind {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::ConfigMap,
         Self::Deployment,
         Self::Service,
@@ -177,10 +183,20 @@ impl ChildKind {
         Self::ResourceQuota,
         Self::LimitRange,
         Self::Job,
+        Self::HttpRoute,
+        Self::VirtualService,
+        Self::DestinationRule,
     ];
+
+    /// Whether the kind is another project's, which a cluster may not have.
+    pub(crate) const fn is_optional(self) -> bool {
+        matches!(self, Self::HttpRoute | Self::VirtualService | Self::DestinationRule)
+    }
 
     pub(crate) fn resource(self) -> ApiResource {
         use k8s_openapi::api::{apps, batch, core, networking, rbac};
+        let others =
+            |group: &str, kind: &str, plural: &str| ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
         match self {
             Self::ConfigMap => ApiResource::erase::<core::v1::ConfigMap>(&()),
             Self::Deployment => ApiResource::erase::<apps::v1::Deployment>(&()),
@@ -193,6 +209,9 @@ impl ChildKind {
             Self::ResourceQuota => ApiResource::erase::<core::v1::ResourceQuota>(&()),
             Self::LimitRange => ApiResource::erase::<core::v1::LimitRange>(&()),
             Self::Job => ApiResource::erase::<batch::v1::Job>(&()),
+            Self::HttpRoute => others("gateway.networking.k8s.io", "HTTPRoute", "httproutes"),
+            Self::VirtualService => others("networking.istio.io", "VirtualService", "virtualservices"),
+            Self::DestinationRule => others("networking.istio.io", "DestinationRule", "destinationrules"),
         }
     }
 

@@ -1,5 +1,5 @@
 //! What is found about agents while this process leads, each minute: how ready they are, which alerts begin and end, how often policies
-//! are broken, and whether a release is to be rolled back. Statuses are written by the controllers of their kinds, which are told.
+//! are broken, whether a release is to be rolled back, and how canaries do. Statuses are written by the controllers of their kinds, which are told.
 //!
 //! A pass goes in one order: `fleet` lists the agents from the caches, `readings` asks the database about all of them, `alerts` decides
 //! by the rules of `slipway-governance`, `delivery` writes rows and Events. What has begun stands in rows, so that a manager that is
@@ -7,6 +7,7 @@
 
 mod alerts;
 mod alone;
+pub(crate) mod canary;
 mod delivery;
 mod fleet;
 mod readings;
@@ -106,6 +107,7 @@ impl Governance {
         // Whoever led before may have found something else since this process last did.
         context.caches.alerting.forget();
         context.caches.violations.forget();
+        context.caches.canary_measured.forget();
         if context.tenancy.is_none() {
             tracing::info!("there is no database: alerts are about readiness alone, and nothing else is measured");
         }
@@ -167,7 +169,7 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
     if is_due(&mut memory.next_rollback, ROLLBACK_INTERVAL) {
         rollback::look(context, tenancy, fleet, now).await?;
     }
-    Ok(())
+    canary::look(context, tenancy, fleet, now).await
 }
 
 fn is_due(next: &mut Option<Instant>, interval: Duration) -> bool {

@@ -60,7 +60,8 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
     watches::namespaces(context);
     watches::platform(context);
     for scope in &scopes {
-        for kind in ChildKind::ALL.into_iter().filter(|kind| !matches!(kind, ChildKind::Namespace | ChildKind::Secret)) {
+        let is_watched = |kind: &ChildKind| !matches!(kind, ChildKind::Namespace | ChildKind::Secret) && !kind.is_optional();
+        for kind in ChildKind::ALL.into_iter().filter(is_watched) {
             watches::children(context, kind, scope.clone());
         }
         watches::pods(context, scope.clone());

@@ -39,6 +39,11 @@ pub(crate) enum Change {
     Violations(Key),
     /// Other alerts are open of this agent.
     Alerting(Key),
+    /// Something else was measured of this agent's canary.
+    CanaryMeasured(Key),
+    /// A kind of others is installed or gone.
+    #[expect(dead_code, reason = "nobody looks for them in this version")]
+    Kinds,
     /// A Team waits until rows of an earlier one have gone.
     RowsInTheWay(Key),
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::guardrail_policy::DEFAULT;
-use slipway_api::{Agent, EvaluationRun, GuardrailPolicy, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_api::{Agent, EvaluationRun, GuardrailPolicy, KnowledgeBase, Skill, Team, Tool, Track, ids};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
 
+use super::flagger;
 use super::released_tools::{self, Differs, InForce};
 use super::tracks::Workload;
 use crate::caches::guardrail_policy::CachedPolicy;
@@ -35,14 +36,17 @@ pub(super) struct Seen {
     pub mlflow_uri: Option<String>,
     /// What of the Tools is something else than the release has that says which they are.
     pub differs: Option<Differs>,
+    /// See [`flagger`].
+    pub primary_ready: bool,
+    pub replicas_elsewhere: bool,
 }
 
-/// Notes in the reverse index what the workloads of an Agent name, and the run that decides on its release, so that a change of
+/// Notes in the reverse index what the workloads of an Agent name, and the runs that decide on them, so that a change of
 /// it is heard of. It belongs before [`gather`]: what changes after it is noted is heard of, and what changed before is read.
-pub(super) fn note(key: &Key, workloads: &[Workload], run: Option<&str>, context: &Context) {
+pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<Item = &'a str>, context: &Context) {
     let named: Vec<Named> = workloads.iter().map(|workload| Named::of(&workload.agent)).collect();
     let mut targets: HashSet<_> = named.iter().flat_map(Named::targets).collect();
-    targets.extend(run.map(|run| (Kind::of::<EvaluationRun>(), Key::new(&key.namespace, run))));
+    targets.extend(runs.map(|run| (Kind::of::<EvaluationRun>(), Key::new(&key.namespace, run))));
     context.caches.references.set(key, targets.clone());
     for workload in workloads {
         let tools = released_tools::in_force(workload, context).tools;
@@ -59,6 +63,7 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
     let slug = context.caches.team_of(namespace);
+    let is_stable = workload.track == Track::Stable;
     Seen {
         team_policies: slug.as_ref().and_then(|slug| context.caches.team_policies.get(&Key::new("", slug))),
         team: slug.and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
@@ -70,6 +75,8 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
         mlflow_uri: context.mlflow_uri(),
         tools,
         differs,
+        primary_ready: is_stable && flagger::is_primary_ready(&workload.agent, context),
+        replicas_elsewhere: is_stable && flagger::replicas_elsewhere(&workload.agent, context),
     }
 }
 

@@ -25,7 +25,7 @@ use super::apply::Applied;
 use super::build::selector;
 use super::pin::{self, Source};
 use super::resolve::{Fault, Resolved};
-use super::{Controller, MANAGER};
+use super::{Controller, MANAGER, Progress, canary, routing};
 use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
 use crate::caches::pods::Problem;
@@ -35,14 +35,9 @@ use held::Held;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
 /// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
-pub(super) async fn report(
-    agent: &Agent,
-    plan: &Resolved,
-    applied: &Applied,
-    candidate: Option<String>,
-    controller: &Controller,
-) -> Next<write::Error> {
+pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::Told, controller: &Controller) -> Next<write::Error> {
     let context = &*controller.context;
+    let (plan, applied) = (&progress.resolved, &progress.applied);
     let key = Key::of(agent);
     let owned = |kind| context.caches.children(kind).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
     let deployment = owned(ChildKind::Deployment).and_then(|child| child.deployment.clone()).map(|deployment| *deployment);
@@ -54,7 +49,7 @@ pub(super) async fn report(
         (None, Some(pod)) => kubelet::problem(context, &key, pod).await,
         (problem, _) => problem,
     };
-    let held = held::of(agent, candidate, context);
+    let held = held::of(agent, progress.candidate.clone(), context);
     let observed = Observed {
         fault: match plan {
             Resolved::Fault(fault) => Some(fault.clone()),
@@ -77,6 +72,8 @@ pub(super) async fn report(
         in_line: controller.rollout.waits(&key),
         held,
         alerting: context.caches.alerting.of(&key),
+        canary,
+        exposed: routing::exposed(agent, &routing::gather(agent, context), &context.settings),
     };
     let status = status(agent, &observed, &context.settings.cluster_domain, Timestamp::now());
     let before = own(agent.status.clone().unwrap_or_default());
@@ -107,6 +104,10 @@ pub(super) struct Observed {
     /// Its open alerts. None while nobody has looked; then what was said before stands.
     #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     pub alerting: Option<Option<Finding>>,
+    /// How its canary stands.
+    pub canary: canary::Told,
+    /// Whether the Gateway leads to it, where that is asked for.
+    pub exposed: Option<Finding>,
 }
 
 pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: Timestamp) -> AgentStatus {
@@ -128,6 +129,8 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         Some(alerting) => condition::conditions(alerting.iter().cloned().collect(), &before.conditions, generation, now),
         None => stand(&[condition::ALERTING]),
     });
+    let of_canary = seen.canary.finding.iter().chain(&seen.exposed).cloned().collect();
+    conditions.extend(condition::conditions(of_canary, &before.conditions, generation, now));
     AgentStatus {
         phase: Some(verdict.phase),
         replicas: seen.deployment.as_ref().map_or(0, |deployment| deployment.ready),
@@ -145,6 +148,7 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         pending_evaluation: None,
         quality_gate: None,
         pinned_content: None,
+        canary: seen.canary.status.clone(),
     }
 }
 
@@ -227,7 +231,7 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
 
 #[cfg(test)]
 mod tests {
-    use slipway_api::labels;
+    use slipway_api::{CanaryStatus, labels};
 
     use super::*;
 
@@ -253,6 +257,8 @@ mod tests {
             in_line: false,
             held: None,
             alerting: None,
+            canary: canary::Told::default(),
+            exposed: None,
         }
     }
 
@@ -322,6 +328,23 @@ mod tests {
         let first = said(None).expect("whoever begins to lead has not looked yet");
         assert_eq!((&*first.status, &*first.reason), ("True", "LatencyHigh"));
         assert_eq!(said(Some(None)), None);
+    }
+
+    #[test]
+    fn how_a_canary_stands_is_said_while_there_is_one() {
+        let mut agent = agent("replicas: 1");
+        let finding = |kind| Some(Finding::new(kind, true, "Serving", "30 % of conversations"));
+        let status = CanaryStatus { weight: 30, ..CanaryStatus::default() };
+        let serving = canary::Told { status: Some(status.clone()), finding: finding(condition::CANARY_READY), next: None };
+        let seen = Observed { canary: serving, exposed: finding(condition::EXPOSED), ..observed(deployment(1, 1, 1, 1)) };
+        agent.status = Some(told(&agent, &seen));
+        let said = own(agent.status.clone().unwrap());
+        assert_eq!((said.canary.as_ref(), &*of(&said, condition::CANARY_READY).status), (Some(&status), "True"), "it is this controller's");
+        assert_eq!(of(&said, condition::EXPOSED).status, "True");
+        let ended = told(&agent, &observed(deployment(1, 1, 1, 1)));
+        assert_eq!(ended.canary, None);
+        let of_canary = [condition::CANARY_READY, condition::EXPOSED];
+        assert!(ended.conditions.iter().all(|condition| !of_canary.contains(&&*condition.type_)), "{:#?}", ended.conditions);
     }
 
     #[test]

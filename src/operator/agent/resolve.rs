@@ -39,6 +39,7 @@ pub(super) enum Resolved {
     Unknown(&'static str),
 }
 /// All that the builders need, and nothing that they would have to decide.
+#[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Of the agent; see [`Plan::workload`].
@@ -52,6 +53,10 @@ pub(super) struct Plan {
     /// Whether that is the platform's own image, which has all endpoints of the contract.
     pub own_image: bool,
     pub replicas: i32,
+    /// Whether somebody else sets the replicas of the Deployment.
+    pub replicas_elsewhere: bool,
+    /// Whether the Service is to select the pods of Flagger's Deployment.
+    pub primary_ready: bool,
     pub suspended: bool,
     pub restarted_at: Option<String>,
     pub storage: Storage,
@@ -191,6 +196,8 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         image: spec.image.clone().unwrap_or_else(|| settings.runtime_image.clone()),
         own_image,
         replicas: spec.replicas,
+        replicas_elsewhere: seen.replicas_elsewhere,
+        primary_ready: seen.primary_ready,
         suspended: agent.stopped_by().is_some(),
         restarted_at: agent.restarted_at().map(str::to_owned),
         storage,

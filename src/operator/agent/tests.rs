@@ -78,6 +78,8 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         secrets_known: true,
         mlflow_uri: settings.platform.mlflow_uri.clone(),
         differs: None,
+        primary_ready: false,
+        replicas_elsewhere: false,
     }
 }
 
@@ -339,7 +341,7 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
     super::desired(&context, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
     let agent = all::<Agent>(&documents, "Agent").remove(0);
-    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap().workloads, None, &context);
+    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap().workloads, std::iter::empty(), &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use slipway_api::agent::Storage;
 use slipway_api::{Agent, AgentSpec, Track};
 
+use super::canary::{self, Wants};
 use super::pin::{self, Source};
 use super::released_tools;
 use crate::caches::Release;
@@ -47,6 +48,12 @@ pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> 
             Some(candidate) => tracks.workloads.push(candidate),
             None => tracks.kept.push(Track::Candidate),
         }
+    }
+    match canary::wants(agent) {
+        // Its Tools are as they are: no release says what they are to be.
+        Wants::Run(agent) => tracks.workloads.push(Workload { track: Track::Canary, agent: Cow::Owned(*agent), release: None }),
+        Wants::Keep => tracks.kept.push(Track::Canary),
+        Wants::Nothing => {}
     }
     Some(tracks)
 }

@@ -33,7 +33,7 @@ pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
     Deployment {
         metadata: meta(plan, plan.workload()),
         spec: Some(DeploymentSpec {
-            replicas: Some(if plan.suspended { 0 } else { plan.replicas }),
+            replicas: replicas(plan),
             selector: LabelSelector { match_labels: Some(selector(&plan.name, plan.track)), ..LabelSelector::default() },
             // The old pod serves until the new one is ready.
             strategy: Some(DeploymentStrategy {
@@ -50,6 +50,14 @@ pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
         }),
         ..Deployment::default()
     }
+}
+
+/// None where they are somebody else's. Stopping an agent is not.
+fn replicas(plan: &Plan) -> Option<i32> {
+    if plan.suspended {
+        return Some(0);
+    }
+    (!plan.replicas_elsewhere).then_some(plan.replicas)
 }
 
 fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {

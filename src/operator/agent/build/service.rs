@@ -1,8 +1,10 @@
 //! The Service: 8000 for users, 8001 for the platform.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use slipway_api::contract;
+use slipway_api::{Track, contract, labels};
 
 use super::{meta, selector};
 use crate::agent::resolve::Plan;
@@ -12,12 +14,21 @@ pub(super) fn build(plan: &Plan) -> Service {
         metadata: meta(plan, plan.workload()),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
-            selector: Some(selector(&plan.name, plan.track)),
+            selector: Some(serving(plan)),
             ports: Some(vec![port("http", contract::PORT), port("control", contract::CONTROL_PORT)]),
             ..ServiceSpec::default()
         }),
         ..Service::default()
     }
+}
+
+/// The labels of the pods that serve: Flagger's copy of a Deployment has another name on its pods, and the other labels.
+fn serving(plan: &Plan) -> BTreeMap<String, String> {
+    let mut selected = selector(&plan.name, plan.track);
+    if plan.primary_ready {
+        selected.insert(labels::NAME.to_owned(), Track::primary(&plan.name));
+    }
+    selected
 }
 
 fn port(name: &str, port: i32) -> ServicePort {

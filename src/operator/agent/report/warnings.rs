@@ -55,6 +55,7 @@ mod tests {
         let known = [
             "access",
             "backgroundModel",
+            "canary",
             "channel",
             "credentialSecret",
             "databaseCredentialsSecret",
@@ -63,6 +64,7 @@ mod tests {
             "envSecrets",
             "environment",
             "evalSampleRate",
+            "expose",
             "framework",
             "gcpServiceAccount",
             "governance",

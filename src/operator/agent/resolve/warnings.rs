@@ -92,6 +92,8 @@ mod tests {
             secrets_known: true,
             mlflow_uri: None,
             differs: None,
+            primary_ready: false,
+            replicas_elsewhere: false,
         };
         let settings = Settings { ollama_base_url: ollama.map(str::to_owned), ..settings(None) };
         warnings(&spec, &seen, &settings).into_iter().map(|found| (found.kind, found.reason, found.message)).collect()
