@@ -205,6 +205,7 @@ agent: full
 dataset: golden
 track: candidate
 release: past
+content: 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
 riskProfile: low
 minQualityScore: 60
 judgeModel: 'stub:/echo'
@@ -248,14 +249,14 @@ suggestions: '[\"What can you do?\"]'
 judgeModel: 'stub:/echo'
 evalSampleRate: 5
 resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
-governance:
+governance: &governance
   riskProfile: high
   guards: [pii-detection, secrets-scanner, blocked-topics, max-tokens, rate-limit, spend-limit]
   limits: {blockedTopics: [weapons], dailyCostUsd: '2.50', maxTokensPerRequest: 4000, requestsPerMinute: 60, prices: [{model: gpt-mine, inputUsd: 3, outputUsd: '0.25'}]}
   evalDataset: guests
   minQualityScore: 0
   policies: [default, topics]
-podTemplate:
+podTemplate: &pods
   labels: {cost-center: hospitality}
   annotations: {example.com/contact: desk}
   nodeSelector: {disk: fast}
@@ -278,4 +279,46 @@ podTemplate:
     podAntiAffinity:
       requiredDuringSchedulingIgnoredDuringExecution: [*pod]
       preferredDuringSchedulingIgnoredDuringExecution: *preferred
+canary:
+  enabled: true
+  weight: 10
+  image: example.com/concierge:2
+  modelType: openai
+  modelId: gpt-6
+  systemPrompt: Be brief.
+  skills: [forms]
+  tools: [http]
+  version: canary
+  replicas: 0
+  overrides:
+    name: Next concierge
+    description: Helps guests in fewer words.
+    framework: langchain
+    strategy: agent-react
+    channel: rest
+    backgroundModel: openai:gpt-6-mini
+    storage: memory
+    databaseUrl: postgres://db.example.com/next
+    databaseCredentialsSecret: login
+    knowledgeBases: []
+    governance: *governance
+    environment: staging
+    envSecrets: [token, agent-env]
+    credentialSecret: cloud
+    gcpServiceAccount: hello@project.example
+    access: platform
+    suggestionsProvider: static
+    suggestions: '[\"What else can you do?\"]'
+    judgeModel: 'stub:/echo'
+    evalSampleRate: 10
+    resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
+    podTemplate: *pods
+  analysis:
+    steps: [25]
+    intervalSeconds: 120
+    minimumRequests: 100
+    timeoutSeconds: 1200
+    promotion: manual
+    paused: true
+    gates: {score: 60, errorRateIncrease: 2, latencyRatio: 150}
 ";

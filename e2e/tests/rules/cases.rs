@@ -42,6 +42,57 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         kind: "Agent",
+        field: "canary.modelId",
+        message: "canary.modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub",
+        accepted: "{canary: {enabled: true, weight: 10, modelType: openai, modelId: gpt-5}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, modelType: openai}}",
+            "{modelType: openai, modelId: gpt-5, canary: {enabled: true, weight: 10, modelId: stub-echo}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "canary.image",
+        message: "canary.image: is required with strategy custom, because the image brings the strategy",
+        accepted: "{canary: {enabled: true, weight: 10, image: example.com/mine:1, overrides: {strategy: custom}}}",
+        refused: &["{canary: {enabled: true, weight: 10, overrides: {strategy: custom}}}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "expose",
+        message: "expose: a gateway does not reach an agent whose access is platform; leave one of them out",
+        accepted: "{expose: gateway}",
+        refused: &["{expose: gateway, access: platform}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary.analysis",
+        message: "steps: must rise",
+        accepted: "{canary: {enabled: true, weight: 10, analysis: {steps: [25, 50, 100]}}}",
+        refused: &["{canary: {enabled: true, weight: 10, analysis: {steps: [50, 25]}}}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary",
+        message: "analysis.steps: each must be above weight, which is the first",
+        accepted: "{canary: {enabled: true, weight: 10, analysis: {steps: [11]}}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, analysis: {steps: [10]}}}",
+            "{canary: {enabled: true, weight: 10, analysis: {steps: [5, 50]}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary.analysis",
+        message: "timeoutSeconds: must not be below intervalSeconds",
+        accepted: "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 60, timeoutSeconds: 60}}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, analysis: {timeoutSeconds: 599}}}",
+            "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 700, timeoutSeconds: 699}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
         field: "spec.databaseUrl",
         message: "must not hold a password; put username and password into a Secret and name it in databaseCredentialsSecret",
         accepted: "{databaseUrl: 'postgresql://reader@db.example.com:5432/slipway?sslmode=require'}",

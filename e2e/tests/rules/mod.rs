@@ -115,6 +115,7 @@ fn a_run_changes_in_two_fields_alone() {
         json!({"dataset": null}),
         json!({"track": "candidate"}),
         json!({"release": "helper-v1"}),
+        json!({"content": "0".repeat(64)}),
         json!({"riskProfile": "high"}),
         json!({"minQualityScore": 1}),
         json!({"minQualityScore": null}),

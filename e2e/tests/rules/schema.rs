@@ -30,7 +30,28 @@ fn agents() {
         ("spec.envSecrets[1]", "{envSecrets: [a, a]}"),
         ("spec.resources.requests.cpu", "{resources: {requests: {cpu: much}}}"),
         ("spec.resources.limits.memory", "{resources: {limits: {memory: -1Mi}}}"),
-        ("spec.canary", "{canary: {enabled: true, weight: 10}}"),
+        ("spec.canary.enabled", "{canary: {weight: 10}}"),
+        ("spec.canary.weight", "{canary: {enabled: true}}"),
+        ("spec.canary.weight", "{canary: {enabled: true, weight: 0}}"),
+        ("spec.canary.weight", "{canary: {enabled: true, weight: 101}}"),
+        ("spec.canary.replicas", "{canary: {enabled: true, weight: 10, replicas: 11}}"),
+        ("spec.canary.tools[1]", "{canary: {enabled: true, weight: 10, tools: [a, a]}}"),
+        ("spec.canary.overrides.replicas", "{canary: {enabled: true, weight: 10, overrides: {replicas: 1}}}"),
+        (
+            "spec.canary.overrides.databaseUrl",
+            "{canary: {enabled: true, weight: 10, overrides: {databaseUrl: 'postgres://a:planted@db/a'}}}",
+        ),
+        (
+            "spec.canary.overrides.governance.riskProfile",
+            "{canary: {enabled: true, weight: 10, overrides: {governance: {riskProfile: reckless}}}}",
+        ),
+        ("spec.canary.analysis.steps[0]", "{canary: {enabled: true, weight: 10, analysis: {steps: [101]}}}"),
+        ("spec.canary.analysis.steps[1]", "{canary: {enabled: true, weight: 10, analysis: {steps: [20, 20]}}}"),
+        ("spec.canary.analysis.intervalSeconds", "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 59}}}"),
+        ("spec.canary.analysis.minimumRequests", "{canary: {enabled: true, weight: 10, analysis: {minimumRequests: 19}}}"),
+        ("spec.canary.analysis.promotion", "{canary: {enabled: true, weight: 10, analysis: {promotion: soon}}}"),
+        ("spec.canary.analysis.gates.latencyRatio", "{canary: {enabled: true, weight: 10, analysis: {gates: {latencyRatio: 99}}}}"),
+        ("spec.expose", "{expose: everywhere}"),
         ("spec.skills[1]", "{skills: [a, a]}"),
         ("spec.governance.guards[0]", "{governance: {guards: [good-behaviour]}}"),
         ("spec.governance.guards[1]", "{governance: {guards: [pii-detection, pii-detection]}}"),
@@ -146,7 +167,8 @@ fn teams_knowledge_bases_and_releases() {
         ("EvaluationRun", "spec.agent", "{agent: null}"),
         ("EvaluationRun", "spec.agent", "{agent: ../helper}"),
         ("EvaluationRun", "spec.dataset", "{dataset: ''}"),
-        ("EvaluationRun", "spec.track", "{track: canary}"),
+        ("EvaluationRun", "spec.track", "{track: primary}"),
+        ("EvaluationRun", "spec.content", "{track: canary, content: ABC}"),
         ("EvaluationRun", "spec.riskProfile", "{riskProfile: reckless}"),
         ("EvaluationRun", "spec.minQualityScore", "{minQualityScore: 0}"),
         ("EvaluationRun", "spec.minQualityScore", "{minQualityScore: 101}"),
@@ -235,6 +257,10 @@ fn edges() {
     {
         accepted(&manifest("Agent", "fine", spec));
     }
+    for canary in ["{enabled: false, weight: 1}", "{enabled: true, weight: 100, replicas: 0, tools: [], overrides: {}, analysis: {}}"] {
+        accepted(&manifest("Agent", "fine", &format!("{{canary: {canary}}}")));
+    }
+    accepted(&manifest("EvaluationRun", "fine", &format!("{{track: canary, content: {}}}", "0a".repeat(32))));
     for framework in ["custom", "langchain", "crewai", "autogen", "adk"] {
         accepted(&manifest("Agent", "fine", &format!("{{framework: {framework}}}")));
     }

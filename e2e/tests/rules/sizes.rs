@@ -47,6 +47,12 @@ fn prompts_and_instructions() {
     let prompt = |bytes| with("Agent", &json!({"systemPrompt": text(bytes)}));
     accepted(&prompt(122_880));
     refused(&prompt(122_881), &["spec.systemPrompt", PROMPT]);
+    let with_canary = |bytes| {
+        let canary = json!({"enabled": true, "weight": 10, "systemPrompt": text(bytes)});
+        with("Agent", &json!({"systemPrompt": text(122_880), "canary": canary}))
+    };
+    accepted(&with_canary(122_880));
+    refused(&with_canary(122_881), &["spec.canary.systemPrompt", PROMPT]);
     let instructions = |bytes| with("Skill", &json!({"instructions": text(bytes)}));
     accepted(&instructions(65_536));
     refused(&instructions(65_537), &["spec.instructions", INSTRUCTIONS]);
