@@ -306,7 +306,6 @@ struct Progress {
     /// The fault of the candidate, or what it waits for.
     candidate: Option<String>,
     /// The same of the canary.
-    #[expect(dead_code, reason = "this version runs no canary")]
     canary: Option<String>,
     /// What is reported and tried again.
     error: Option<write::Error>,

@@ -134,7 +134,7 @@ mod tests {
         let with = |fault, problem, deployment| Observed { fault, problem, ..observed(deployment) };
         let absent = || Observed { deployment: None, ..observed(none.clone()) };
         let waits = |deployment| Observed { waits: Some("waiting to read the Secrets".to_owned()), ..observed(deployment) };
-        for (what, spec, seen, (phase, ready, motion, reason)) in [
+        for (what, spec, seen, (phase, ready, motion, reason)) in vec![
             ("all pods are as wanted", "replicas: 1", observed(whole.clone()), (Running, true, Settled, "DeploymentReady")),
             ("a first pod is on its way", "replicas: 1", observed(none.clone()), (Pending, false, Reconciling, "Progressing")),
             ("nothing is made yet", "replicas: 1", absent(), (Pending, false, Reconciling, "Progressing")),
