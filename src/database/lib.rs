@@ -55,7 +55,7 @@ pub use reader::{Reader, Records};
 pub use readiness::ReadinessSample;
 pub use readings::{
     AgentConversations, AgentKey, AgentReadiness, AgentScore, AgentUsage, AgentViolations, MAX_AGENTS, PolicyConversations, Readings,
-    RunViolations, Used,
+    RunScore, RunViolations, Used,
 };
 pub use retention::Retention;
 pub use sampling::{SampledMean, SampledScore, SampledTurn};

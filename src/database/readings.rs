@@ -13,7 +13,7 @@ use crate::conversation::time;
 use crate::feedback::is_denied;
 use crate::types::{LATENCY_BUCKETS, MOST_LISTED, Page, start_of_minute};
 use crate::{Alert, Fault, id};
-pub use activity::{AgentConversations, AgentScore};
+pub use activity::{AgentConversations, AgentScore, RunScore};
 pub use violations::{AgentViolations, PolicyConversations, RunViolations};
 
 const NOT_GRANTED: &str = "this login may not read usage, violations, readiness and alerts; docs/rest.md has what it has to be granted";

@@ -77,7 +77,7 @@ pub fn judge(new: &Evidence, former: &Evidence, demands: &Demands) -> Verdict {
 }
 
 /// The probability that, of `of + other_of` requests of which `bad + other_bad` are bad, the `of` have `bad` or more by chance.
-fn fisher(bad: u64, of: u64, other_bad: u64, other_of: u64) -> f64 {
+pub(crate) fn fisher(bad: u64, of: u64, other_bad: u64, other_of: u64) -> f64 {
     let (all, all_bad) = (of.saturating_add(other_of), bad.saturating_add(other_bad));
     let is_below_mean = u128::from(bad) * u128::from(all) < u128::from(of) * u128::from(all_bad);
     let choose = |n: u64, k: u64| ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k);

@@ -64,6 +64,7 @@ struct Memory {
     alone: alone::Alerts,
     next_violations: Option<Instant>,
     next_rollback: Option<Instant>,
+    canaries: canary::Memory,
 }
 
 /// An alert that may be: of an agent, about a topic, by a policy or none.
@@ -134,6 +135,7 @@ impl Governance {
         let context = &*self.context;
         let fleet = fleet::watched(&context.caches);
         memory.note(&fleet, now);
+        canary::count(context, &fleet, &mut memory.canaries);
         let Some(tenancy) = &context.tenancy else {
             let standing = memory.alone.pass(context, &fleet, &memory.down, &mut memory.announcements, now);
             delivery::tell(context, standing);
@@ -169,7 +171,7 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
     if is_due(&mut memory.next_rollback, ROLLBACK_INTERVAL) {
         rollback::look(context, tenancy, fleet, now).await?;
     }
-    canary::look(context, tenancy, fleet, now).await
+    canary::look(context, tenancy, fleet, &mut memory.canaries, now).await
 }
 
 fn is_due(next: &mut Option<Instant>, interval: Duration) -> bool {
@@ -194,12 +196,14 @@ fn until_next(now: Timestamp, offset: u64) -> Duration {
     Duration::from_millis(u64::try_from(if wait == 0 { interval } else { wait }).unwrap_or_default())
 }
 
-/// The gauges of alerts, which are the leader's alone.
+/// The gauges of alerts and canaries, which are the leader's alone.
 struct Counts<'a>(&'a Metrics);
 
 impl Drop for Counts<'_> {
     fn drop(&mut self) {
         self.0.alerts.clear();
+        self.0.canaries.clear();
+        self.0.canary_weight.clear();
     }
 }
 

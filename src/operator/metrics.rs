@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use slipway_api::CanaryStatus;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByOutcome {
@@ -19,6 +20,19 @@ pub struct ByOutcome {
 pub struct BySeverity {
     /// `warning` or `critical`.
     pub severity: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByPhase {
+    /// As in `status.canary.phase`.
+    pub phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByAgent {
+    /// Whoever scrapes the manager calls the manager's own namespace `namespace`.
+    pub agent_namespace: String,
+    pub agent: String,
 }
 
 /// The operator's counters, and those that it shares with others of its process.
@@ -37,6 +51,10 @@ pub struct Metrics {
     pub ingestions: Family<ByOutcome, Counter>,
     pub alerts: Family<BySeverity, Gauge>,
     pub governance_passes: Histogram,
+    pub canaries: Family<ByPhase, Gauge>,
+    pub canary_transitions: Family<ByPhase, Counter>,
+    /// Only of agents that have a canary.
+    pub canary_weight: Family<ByAgent, Gauge>,
 }
 
 impl Metrics {
@@ -55,6 +73,9 @@ impl Metrics {
             ingestions: Family::default(),
             alerts: Family::default(),
             governance_passes: Histogram::new([0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0]),
+            canaries: Family::default(),
+            canary_transitions: Family::default(),
+            canary_weight: Family::default(),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -92,7 +113,23 @@ impl Metrics {
             "The time that it took to look at all agents once: readiness, alerts, violations",
             metrics.governance_passes.clone(),
         );
+        metrics.register_canaries();
         metrics
+    }
+
+    fn register_canaries(&self) {
+        self.register("canaries", "Canaries of agents, by phase", self.canaries.clone());
+        self.register("canary_transitions", "Phases that canaries have entered", self.canary_transitions.clone());
+        self.register("canary_weight", "The percentage of conversations that goes to an agent's canary", self.canary_weight.clone());
+    }
+
+    /// Counts the phase that a canary has entered, if it has.
+    pub(crate) fn canary_turned(&self, before: Option<&CanaryStatus>, now: Option<&CanaryStatus>) {
+        if let Some(now) = now
+            && before.is_none_or(|before| before.phase != now.phase)
+        {
+            self.canary_transitions.get_or_create(&ByPhase { phase: now.phase.as_str() }).inc();
+        }
     }
 }
 
@@ -112,6 +149,7 @@ impl Deref for Metrics {
 
 #[cfg(test)]
 mod tests {
+    use slipway_api::canary::CanaryPhase;
     use slipway_cluster::metrics::{ByCategory, ByController};
 
     use super::*;
@@ -129,7 +167,26 @@ mod tests {
         metrics.queue_depth.get_or_create(&by).set(1);
         metrics.errors.get_or_create(&ByCategory { controller: "agent", category: "api" }).inc();
         metrics.alerts.get_or_create(&BySeverity { severity: "critical" }).set(1);
+        let phase = ByPhase { phase: "Serving" };
+        metrics.canaries.get_or_create(&phase).set(1);
+        metrics.canary_transitions.get_or_create(&phase).inc();
+        let by = ByAgent { agent_namespace: "team-a".to_owned(), agent: "helper".to_owned() };
+        metrics.canary_weight.get_or_create(&by).set(10);
         metrics.request("GET", "/api/v1/pods", None);
         slipway_peers::has_metrics("slipway_", &metrics.text());
+    }
+
+    #[test]
+    fn a_phase_is_counted_when_it_is_entered() {
+        let metrics = Metrics::default();
+        let status = |phase| CanaryStatus { phase, ..CanaryStatus::default() };
+        let (progressing, serving) = (status(CanaryPhase::Progressing), status(CanaryPhase::Serving));
+        let heavier = CanaryStatus { weight: 50, ..serving.clone() };
+        let steps = [None, Some(&progressing), Some(&progressing), Some(&serving), Some(&heavier), None, Some(&progressing)];
+        for step in steps.windows(2) {
+            metrics.canary_turned(step[0], step[1]);
+        }
+        let entered = |phase| metrics.canary_transitions.get_or_create(&ByPhase { phase }).get();
+        assert_eq!((entered("Progressing"), entered("Serving"), entered("Draining")), (2, 1, 0));
     }
 }

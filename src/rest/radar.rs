@@ -1,11 +1,12 @@
 //! The radar: what agents did within the last day, and what is wrong with them now.
 //!
-//! `fleet` reads all agents at once for all calls, from the database or from Prometheus; `view` is the form of an agent, and `alerts`
-//! that of an alert. Names, readiness and states come from the cache of agents.
+//! `fleet` reads all agents at once for all calls, from the database or from Prometheus, and `tracks` one agent with a canary; `view` is
+//! the form of an agent, and `alerts` that of an alert. Names, readiness and states come from the cache of agents.
 
 mod alerts;
 mod fleet;
 mod prometheus;
+mod tracks;
 mod view;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::page::{self, Selected};
 pub(crate) use alerts::{PAGED, SCOPED, of_agent, open};
 pub(crate) use fleet::{Fleet, Reading, Snapshot};
 pub(crate) use prometheus::Prometheus;
+pub(crate) use tracks::readings as track_readings;
 pub(crate) use view::rounded;
 use view::{AgentRadar, Overview};
 
@@ -73,7 +75,7 @@ pub(crate) async fn get(call: Call) -> Result<Data<AgentRadar>, Error> {
     {
         // Tracks are many in all, and looked at one agent at a time.
         match reader.readings().usage_by_run(&[key_of(&key.namespace, &item)], snapshot.since()).await {
-            Ok(used) => shown.set_tracks(used),
+            Ok(used) => shown.set_tracks(used, &item.data),
             Err(fault) => tracing::debug!(%fault, "tracks are not known"),
         }
     }

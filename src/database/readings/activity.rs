@@ -19,6 +19,23 @@ pub struct AgentScore {
     pub scored: i64,
 }
 
+/// The mean of a scorer over sampled answers of one track and release, as one judge saw it: means of different judges are not comparable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunScore {
+    /// The agent's place among those that were asked for.
+    pub agent: usize,
+    /// Empty where the runtime was not told.
+    pub track: String,
+    /// What a release names in its `status.runHash`; empty as the track.
+    pub run_hash: String,
+    /// `provider:/model`; empty where words were compared.
+    pub judge: String,
+    pub scorer: String,
+    /// 0 to 1.
+    pub mean: f64,
+    pub scored: i64,
+}
+
 /// How many conversations an agent has had a message in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentConversations {
@@ -47,6 +64,26 @@ impl Readings<'_> {
         self.read(agents, |keys| keys.ask(SCORED).bind(scorers.clone()).bind(since.as_second()), score).await
     }
 
+    /// Means over answers from `since` on by track, release, judge and scorer, over the newest 1,000 scores of an agent. Agents without
+    /// are left out.
+    pub async fn sampled_by_run(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<RunScore>, Fault> {
+        const SCORED: &str = "
+            SELECT k.nth, s.*
+            FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (team, agent_id, uid, nth)
+            CROSS JOIN LATERAL (
+                SELECT c.track, c.run_hash, c.judge, c.scorer, avg(c.value) AS mean, count(*) AS scored
+                FROM (SELECT left(track, 128) AS track, left(run_hash, 128) AS run_hash, left(judge, 256) AS judge,
+                             left(scorer, 64) AS scorer, value
+                      FROM slipway.sampled_scores
+                      WHERE team = k.team AND agent_id = k.agent_id AND value IS NOT NULL
+                        AND created_at >= 'epoch'::timestamptz + $4 * interval '1 second'
+                      ORDER BY created_at DESC LIMIT 1000) c
+                GROUP BY 1, 2, 3, 4) s
+            WHERE slipway.owned_by(k.team, k.agent_id, k.uid)
+            ORDER BY k.nth, s.track, s.run_hash, s.judge, s.scorer";
+        self.read(agents, |keys| keys.ask(SCORED).bind(since.as_second()), run_score).await
+    }
+
     /// Conversations with a message from `since` on, at most 10,000 of an agent. Agents without are left out.
     pub async fn active_conversations(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<AgentConversations>, Fault> {
         const ACTIVE: &str = "
@@ -64,6 +101,18 @@ impl Readings<'_> {
 
 fn score(row: &PgRow) -> Result<AgentScore, Fault> {
     Ok(AgentScore { agent: place(row)?, scorer: row.try_get("scorer")?, mean: row.try_get("mean")?, scored: row.try_get("scored")? })
+}
+
+fn run_score(row: &PgRow) -> Result<RunScore, Fault> {
+    Ok(RunScore {
+        agent: place(row)?,
+        track: row.try_get("track")?,
+        run_hash: row.try_get("run_hash")?,
+        judge: row.try_get("judge")?,
+        scorer: row.try_get("scorer")?,
+        mean: row.try_get("mean")?,
+        scored: row.try_get("scored")?,
+    })
 }
 
 fn conversations(row: &PgRow) -> Result<AgentConversations, Fault> {

@@ -80,6 +80,7 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::T
     let status = AgentStatus { run_hash: applied.run_hash.clone().or_else(|| before.run_hash.clone()), ..status };
     if status != before {
         context.write_status(agent, &status, MANAGER).await?;
+        context.metrics.canary_turned(before.canary.as_ref(), status.canary.as_ref());
     }
     let doubt = tell(agent, &before, &status, applied, context).await;
     Ok([doubt, starting.map(|_| kubelet::LOOK_AGAIN)].into_iter().flatten().min())

@@ -1,28 +1,45 @@
 //! What was measured of canaries and of the stable tracks beside them, each minute, for the agent controller, which decides by it.
+//!
+//! Usage is counted by track and by what ran, since the canary began. Of an agent whose conversations the platform's database does not
+//! hold there is no reading.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use slipway_api::agent::Storage;
+use slipway_api::canary::CanaryPhase;
+use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus};
+use slipway_api::{Agent, AgentSpec, CanaryStatus, EvaluationRun, Track};
+use slipway_cluster::Key;
+use slipway_database::{AgentUsage, Used};
+use slipway_governance::Usage;
 use slipway_governance::canary::Evidence;
 
 use super::fleet::Watched;
+use crate::caches::Caches;
 use crate::context::Context;
+use crate::metrics::{ByAgent, ByPhase};
 use crate::registry::Change;
 use crate::tenancy::Tenancy;
 
+/// How many canaries are read in one pass. The next pass goes on with the others, which have what was read of them last.
+pub(super) const MAX_PER_PASS: usize = 256;
+/// Up to this age a reading is evidence.
+const MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
+
 /// What was measured of a canary.
-#[allow(dead_code, reason = "nothing is measured in this version")]
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Reading {
     /// What is long past is no evidence.
     pub read_at: Timestamp,
+    /// When the canary began of which this is.
+    pub since: Timestamp,
     pub canary: Measured,
     /// The stable track, since the canary began.
     pub stable: Measured,
 }
 
 /// What was measured of one track with what it runs now.
-#[allow(dead_code, reason = "nothing is measured in this version")]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measured {
     pub requests: i64,
@@ -31,11 +48,180 @@ pub(crate) struct Measured {
     pub is_partial: bool,
 }
 
+/// Readings that say the same are equal, whenever they were read: nobody is told of them twice.
+impl PartialEq for Reading {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { read_at: _, since, canary, stable } = self;
+        (since, canary, stable) == (&other.since, &other.canary, &other.stable)
+    }
+}
+
+impl Reading {
+    /// Whether anything follows from it for this canary: it is not an earlier one's, not from long ago, and whole.
+    #[allow(dead_code, reason = "the agent controller asks, once it decides")]
+    pub(crate) fn is_evidence(&self, canary: &CanaryStatus, now: Timestamp) -> bool {
+        let is_of_it = canary.started_at.as_ref().is_some_and(|started| started.0 == self.since);
+        is_of_it && now.duration_since(self.read_at) <= MAX_AGE && !self.canary.is_partial && !self.stable.is_partial
+    }
+}
+
+impl Measured {
+    fn of(used: &Used, score: Option<f64>, is_partial: bool) -> Self {
+        let usage = Usage::from(used);
+        let evidence = Evidence { ended: usage.ended(), errors: usage.errors, latency: usage.latency, score };
+        Self { requests: usage.requests, evidence, is_partial }
+    }
+}
+
+/// What is remembered between passes.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// The canary that was read last.
+    last: Option<Key>,
+    /// The agents whose weight is among the metrics.
+    counted: HashSet<ByAgent>,
+}
+
+/// A canary that has begun.
+struct Begun<'a> {
+    watched: &'a Watched,
+    agent: Agent,
+    status: CanaryStatus,
+}
+
+/// In the order of keys.
+fn begun<'a>(caches: &Caches, fleet: &'a [Watched]) -> Vec<Begun<'a>> {
+    let of = |watched: &'a Watched| {
+        let agent = caches.agents.get(&watched.key).filter(|agent| agent.canary)?.agent().ok()?;
+        let status = agent.status.as_ref()?.canary.clone()?;
+        let is_itself = agent.metadata.uid.as_deref() == Some(&*watched.row.uid);
+        is_itself.then_some(Begun { watched, agent, status })
+    };
+    fleet.iter().filter_map(of).collect()
+}
+
+/// Counts canaries by phase, and shows the weight of each.
+pub(super) fn count(context: &Context, fleet: &[Watched], memory: &mut Memory) {
+    let metrics = &context.metrics;
+    let all = begun(&context.caches, fleet);
+    for phase in CanaryPhase::ALL {
+        let there = all.iter().filter(|canary| canary.status.phase == *phase).count();
+        metrics.canaries.get_or_create(&ByPhase { phase: phase.as_str() }).set(i64::try_from(there).unwrap_or(i64::MAX));
+    }
+    let mut counted = HashSet::new();
+    for canary in &all {
+        let Key { namespace, name } = canary.watched.key.clone();
+        let by = ByAgent { agent_namespace: namespace, agent: name };
+        metrics.canary_weight.get_or_create(&by).set(i64::from(canary.status.share()));
+        counted.insert(by);
+    }
+    for gone in memory.counted.difference(&counted) {
+        metrics.canary_weight.remove(gone);
+    }
+    memory.counted = counted;
+}
+
 /// Reads what there is of each canary, and tells of those of which it is something else.
-#[expect(clippy::unused_async, reason = "nothing is read in this version")]
-pub(super) async fn look(context: &Context, _tenancy: &Tenancy, _fleet: &[Watched], _now: Timestamp) -> Result<(), String> {
-    for agent in context.caches.canary_measured.set(HashMap::new()) {
+pub(super) async fn look(
+    context: &Context,
+    tenancy: &Tenancy,
+    fleet: &[Watched],
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Result<(), String> {
+    let all = begun(&context.caches, fleet);
+    let first = memory.last.as_ref().map_or(0, |last| all.partition_point(|canary| canary.watched.key <= *last));
+    let (before, after) = all.split_at(first);
+    let mut found = HashMap::with_capacity(all.len());
+    for (nth, canary) in after.iter().chain(before).enumerate() {
+        let key = &canary.watched.key;
+        let Some(since) = canary.since() else { continue };
+        let reading = if nth < MAX_PER_PASS {
+            memory.last = Some(key.clone());
+            Some(canary.read(context, tenancy, since, now).await?)
+        } else {
+            context.caches.canary_measured.of(key).flatten().filter(|known| known.since == since)
+        };
+        found.extend(reading.map(|reading| (key.clone(), reading)));
+    }
+    for agent in context.caches.canary_measured.set(found) {
         context.registry.publish(&Change::CanaryMeasured(agent));
     }
     Ok(())
+}
+
+impl Begun<'_> {
+    /// When it began, if what it and the stable track do is in the platform's database.
+    fn since(&self) -> Option<Timestamp> {
+        let spec = &self.agent.spec;
+        let is_recorded = |spec: &AgentSpec| spec.storage != Some(Storage::Memory) && spec.database_url.is_none();
+        let is_measured = is_recorded(spec) && self.agent.canary().is_none_or(|canary| is_recorded(&canary.over(spec)));
+        self.status.started_at.as_ref().filter(|_| is_measured).map(|started| started.0)
+    }
+
+    async fn read(&self, context: &Context, tenancy: &Tenancy, since: Timestamp, now: Timestamp) -> Result<Reading, String> {
+        let rows = tenancy.usage_by_run(std::slice::from_ref(&self.watched.row), since).await?;
+        let is_partial = rows.iter().any(|row| row.partial);
+        let used = |track: Track, run_hash: Option<&String>| {
+            let is_of = |row: &&AgentUsage| row.track == track.as_str() && Some(&row.run_hash) == run_hash;
+            rows.iter().filter(is_of).fold(Used::default(), |mut sum, row| {
+                sum.add(&row.used);
+                sum
+            })
+        };
+        let stable = self.agent.status.as_ref().and_then(|status| status.run_hash.as_ref());
+        let scores = self.scores(&context.caches, stable);
+        Ok(Reading {
+            read_at: now,
+            since,
+            canary: Measured::of(&used(Track::Canary, self.status.run_hash.as_ref()), scores.0, is_partial),
+            stable: Measured::of(&used(Track::Stable, stable), scores.1, is_partial),
+        })
+    }
+
+    /// The score of the canary's own run, which its gates ask for, and that of the newest run of what is stable.
+    fn scores(&self, caches: &Caches, stable: Option<&String>) -> (Option<f64>, Option<f64>) {
+        let Key { namespace, name } = &self.watched.key;
+        let own = self.status.evaluation.as_ref().and_then(|run| caches.evaluation_runs.get(&Key::new(namespace, run)));
+        let own = own.as_ref().and_then(|run| scored(run.0.as_ref().ok()?, name, EvaluatedTrack::Canary, self.status.run_hash.as_ref()));
+        let all = caches.evaluation_runs.in_namespace(namespace);
+        let of_stable = all.iter().filter_map(|(_, run)| scored(run.0.as_ref().ok()?, name, EvaluatedTrack::Stable, stable));
+        let newest = of_stable.max_by_key(|status| status.completed_at.as_ref().map(|completed| completed.0));
+        (own.and_then(|status| status.score), newest.and_then(|status| status.score))
+    }
+}
+
+/// What a run found that has evaluated this, if somebody has judged it.
+fn scored<'a>(run: &'a EvaluationRun, agent: &str, track: EvaluatedTrack, run_hash: Option<&String>) -> Option<&'a EvaluationRunStatus> {
+    let status = run.status.as_ref()?;
+    let is_judged = status.provider.is_some_and(|provider| provider != EvaluationProvider::Mock);
+    let is_of = run.spec.agent == agent && run.spec.track == track && run_hash.is_some() && status.run_hash.as_ref() == run_hash;
+    (is_of && is_judged && status.phase == Some(EvaluationPhase::Completed)).then_some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_stale_or_of_another_canary_is_no_evidence() {
+        let at = |minutes: i64| Timestamp::from_second(1_800_000_000 + 60 * minutes).unwrap();
+        let began = |minutes: i64| -> CanaryStatus { serde_json::from_value(json!({"startedAt": at(minutes).to_string()})).unwrap() };
+        let measured = |is_partial| Measured::of(&Used::default(), None, is_partial);
+        let reading = |is_partial| Reading { read_at: at(10), since: at(0), canary: measured(false), stable: measured(is_partial) };
+        for (reading, canary, now, expected) in [
+            (reading(false), began(0), 10, true),
+            (reading(false), began(0), 15, true),
+            (reading(false), began(0), 16, false),
+            (reading(false), began(1), 10, false),
+            (reading(false), CanaryStatus::default(), 10, false),
+            (reading(true), began(0), 10, false),
+        ] {
+            assert_eq!(reading.is_evidence(&canary, at(now)), expected, "{canary:?} {now}");
+        }
+        assert_eq!(reading(false), Reading { read_at: at(11), ..reading(false) }, "it says the same");
+        assert_ne!(reading(false), reading(true));
+    }
 }

@@ -123,6 +123,7 @@ pub(crate) struct AgentState {
     pub storage: ConversationStorage,
     /// What new pods run; none before the operator has looked at it.
     pub run_hash: Option<Box<str>>,
+    pub canary_run: Option<Box<CanaryRun>>,
     /// Whether its Service has a ready pod, and since when; none before the operator has looked at it.
     pub serves: Option<(bool, Timestamp)>,
     /// What its condition says of alerts, if there are some.
@@ -141,6 +142,30 @@ pub(crate) struct Alerting {
     pub is_critical: bool,
     pub message: Box<str>,
     pub since: Timestamp,
+}
+
+/// What an agent's canary runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CanaryRun {
+    pub run_hash: Option<Box<str>>,
+    pub version: Option<Box<str>>,
+    pub stable_version: Option<Box<str>>,
+    /// The percentage of conversations that go to it.
+    pub share: u8,
+}
+
+impl CanaryRun {
+    /// None of one that was rolled back, which has no pods.
+    fn of(status: &slipway_api::CanaryStatus) -> Option<Self> {
+        let short = |text: &Option<String>| text.as_deref().map(Into::into);
+        let has_ended = status.phase == slipway_api::canary::CanaryPhase::RolledBack;
+        (!has_ended).then(|| Self {
+            run_hash: short(&status.run_hash),
+            version: short(&status.version),
+            stable_version: short(&status.stable_version),
+            share: status.share(),
+        })
+    }
 }
 
 impl AgentState {
@@ -163,6 +188,7 @@ impl AgentState {
             replicas: view.replicas,
             storage: ConversationStorage::of(&agent.spec),
             run_hash: status.and_then(|status| status.run_hash.as_deref()).map(Into::into),
+            canary_run: status.and_then(|status| status.canary.as_ref()).and_then(CanaryRun::of).map(Box::new),
             serves: available.map(|found| (found.status == "True", found.last_transition_time.0)),
             alerting: alerting.map(Box::new),
             ready_replicas: status.map(|status| status.replicas),

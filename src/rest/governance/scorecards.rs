@@ -2,9 +2,11 @@
 //! call.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use slipway_api::Track;
 use slipway_governance::{Dimension, DimensionName, Grade, Measurements, Metric, Scorecard, Status};
 use slipway_http::Error;
 
@@ -13,7 +15,7 @@ use crate::answer::Data;
 use crate::call::Call;
 use crate::list_cache::ListEntry;
 use crate::page::{self, Page, page_of};
-use crate::radar::{self, Fleet, Snapshot, rounded};
+use crate::radar::{self, Fleet, Reading, Snapshot, rounded};
 
 /// What an agent has reached within the last 24 hours.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -21,6 +23,19 @@ use crate::radar::{self, Fleet, Snapshot, rounded};
 pub(crate) struct View {
     pub agent_id: String,
     pub agent_name: String,
+    #[serde(flatten)]
+    pub card: CardView,
+    /// While there is a canary, the marks of what the tracks `stable` and `canary` run now. Only of one agent by itself; null in lists,
+    /// and where they are not known.
+    pub tracks: Option<BTreeMap<&'static str, CardView>>,
+    /// The moment of which this is, at most a minute ago.
+    pub updated_at: String,
+}
+
+/// The marks of an agent, or of one of its tracks.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ScorecardMarks")]
+pub(crate) struct CardView {
     /// The weighted mean of the dimensions, 0 to 100. Null where nothing was measured. A dimension of which nothing was measured leaves
     /// its weight to the others.
     pub overall: Option<f64>,
@@ -36,8 +51,6 @@ pub(crate) struct View {
     /// `mlflow` if scores that MLflow has are among the metrics, else `slipway`.
     #[schemars(extend("enum" = ["slipway", "mlflow"]))]
     pub data_source: &'static str,
-    /// The moment of which this is, at most a minute ago.
-    pub updated_at: String,
 }
 
 /// One of the four dimensions.
@@ -93,14 +106,18 @@ pub(crate) async fn list(mut call: Call) -> Result<Page<View>, Error> {
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
-    let (_, item) = radar::find(&call).await?;
+    let (key, item) = radar::find(&call).await?;
     let snapshot = Fleet::snapshot(&call.context).await;
-    Ok(Data::new(View::of(&snapshot, &item)))
+    let mut shown = View::of(&snapshot, &item);
+    if let Some(readings) = radar::track_readings(&call.context, &key, &item, &snapshot).await {
+        let card = |(track, reading): &(Track, Reading)| (track.as_str(), CardView::of(&snapshot, &item, Some(reading)));
+        shown.tracks = Some(readings.iter().map(card).collect());
+    }
+    Ok(Data::new(shown))
 }
 
-fn measurements(snapshot: &Snapshot, item: &ListEntry<AgentState>) -> Measurements {
-    let reading = snapshot.reading(&item.id, &item.data.uid);
-    let score = |of: fn(&radar::Reading) -> Option<slipway_governance::Score>| reading.and_then(of);
+fn measurements(snapshot: &Snapshot, item: &ListEntry<AgentState>, reading: Option<&Reading>) -> Measurements {
+    let score = |of: fn(&Reading) -> Option<slipway_governance::Score>| reading.and_then(of);
     Measurements {
         usage: reading.and_then(|reading| reading.usage.clone()),
         latency_bounds: snapshot.bounds.clone(),
@@ -115,13 +132,23 @@ fn measurements(snapshot: &Snapshot, item: &ListEntry<AgentState>) -> Measuremen
 
 impl View {
     fn of(snapshot: &Snapshot, item: &ListEntry<AgentState>) -> Self {
-        let card = slipway_governance::scorecard(&measurements(snapshot, item), snapshot.taken_at);
-        let dimension = |name: DimensionName| DimensionView::of(card.dimension(name), name.weight());
-        let [quality, safety, cost, compliance] = DimensionName::ALL.map(dimension);
-        let Scorecard { overall, grade, coverage, not_measured, source, updated_at, .. } = card;
         Self {
             agent_id: item.id.clone(),
             agent_name: item.data.name.to_string(),
+            card: CardView::of(snapshot, item, snapshot.reading(&item.id, &item.data.uid)),
+            tracks: None,
+            updated_at: snapshot.taken_at.to_string(),
+        }
+    }
+}
+
+impl CardView {
+    fn of(snapshot: &Snapshot, item: &ListEntry<AgentState>, reading: Option<&Reading>) -> Self {
+        let card = slipway_governance::scorecard(&measurements(snapshot, item, reading), snapshot.taken_at);
+        let dimension = |name: DimensionName| DimensionView::of(card.dimension(name), name.weight());
+        let [quality, safety, cost, compliance] = DimensionName::ALL.map(dimension);
+        let Scorecard { overall, grade, coverage, not_measured, source, .. } = card;
+        Self {
             overall,
             grade: grade.map(Grade::as_str),
             quality,
@@ -131,7 +158,6 @@ impl View {
             coverage,
             not_measured,
             data_source: source.as_str(),
-            updated_at: updated_at.to_string(),
         }
     }
 }

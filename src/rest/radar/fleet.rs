@@ -40,8 +40,8 @@ const MESSAGE_BYTES_MAX: usize = 512;
 /// A conversation is active that had a message within this time.
 const ACTIVE_SECONDS: i64 = 15 * 60;
 /// Scorers of sampled answers that count in scorecards.
-const SAFETY: &str = "safety";
-const RELEVANCE: &str = "relevance_to_query";
+pub(super) const SAFETY: &str = "safety";
+pub(super) const RELEVANCE: &str = "relevance_to_query";
 
 /// The last snapshot.
 #[derive(Default)]
@@ -178,7 +178,7 @@ struct Asked {
 }
 
 /// An agent, and what its pods run, as a hash.
-type Serving = (Key, Option<Box<str>>);
+pub(super) type Serving = (Key, Option<Box<str>>);
 
 async fn read(context: &Context) -> Snapshot {
     let taken_at = Timestamp::now();
@@ -196,7 +196,7 @@ async fn read(context: &Context) -> Snapshot {
         Some(Asked { key, is_recorded, serves: (Key::new(namespace, name), item.data.run_hash.clone()), created: item.created })
     });
     agents.truncate(AGENTS_MAX);
-    let runs = runs(context);
+    let runs = runs(context, None);
     if let Some(reader) = &context.database {
         snapshot.origin = Origin::Database;
         match recorded(reader, &agents, taken_at).await {
@@ -231,8 +231,14 @@ fn trouble(fault: &Fault) -> &'static str {
 }
 
 impl Reading {
+    /// What is known of an agent whose usage is recorded and that has done nothing.
+    pub(super) fn idle() -> Self {
+        let none = Usage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), unknown: Some(0), ..Usage::default() };
+        Self { usage: Some(none), ..Self::default() }
+    }
+
     /// A run counts before samples if it ended within the window, as they are of the window; an older one only where there are none.
-    fn take_scores(&mut self, run: &RunScores, now: Timestamp) {
+    pub(super) fn take_scores(&mut self, run: &RunScores, now: Timestamp) {
         let source = if run.is_delivered { Source::Mlflow } else { Source::Slipway };
         let is_recent = run.ended >= before(now);
         let of_run = |mean: Option<f64>| mean.map(|mean| Score { mean, source });
@@ -243,16 +249,16 @@ impl Reading {
     }
 }
 
-struct Run {
+pub(super) struct Run {
     /// Seconds since 1970.
-    created: i64,
-    scores: RunScores,
+    pub created: i64,
+    pub scores: RunScores,
 }
 
-/// The newest completed run of each of what agents ran.
-fn runs(context: &Context) -> FastMap<Serving, Run> {
+/// The newest completed run of each of what agents ran, of a namespace or of all.
+pub(super) fn runs(context: &Context, namespace: Option<&str>) -> FastMap<Serving, Run> {
     let mut newest: FastMap<Serving, Run> = FastMap::default();
-    context.caches.evaluations.collect(None, |namespace, _, item| {
+    context.caches.evaluations.collect(namespace, |namespace, _, item| {
         let scores = item.data.scores.as_deref()?;
         let serves = (Key::new(namespace, &*item.data.agent), scores.run_hash.clone());
         if newest.get(&serves).is_none_or(|known| known.scores.ended < scores.ended) {
@@ -301,7 +307,7 @@ async fn recorded(reader: &Reader, agents: &[Asked], now: Timestamp) -> Result<F
 }
 
 /// None of what REST's login may not read: it may be one that was made before there was a radar.
-fn granted<T>(read: Result<T, Fault>) -> Result<Option<T>, Fault> {
+pub(super) fn granted<T>(read: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Fault::Broken(why)) => {
@@ -314,8 +320,8 @@ fn granted<T>(read: Result<T, Fault>) -> Result<Option<T>, Fault> {
 
 /// What is known of an agent that has done nothing: that it has done nothing, if that is where it would be written.
 fn empty(asked: &Asked) -> Reading {
-    let none = || Usage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), unknown: Some(0), ..Usage::default() };
-    Reading { usage: asked.is_recorded.then(none), alerts: Some(Vec::new()), ..Reading::default() }
+    let known = if asked.is_recorded { Reading::idle() } else { Reading::default() };
+    Reading { alerts: Some(Vec::new()), ..known }
 }
 
 /// Adds the newest open alerts.

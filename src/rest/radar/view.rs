@@ -52,7 +52,7 @@ pub(crate) struct AgentRadar {
     pub metrics: Metrics,
     /// The same by track: `stable`, `canary` and `candidate`, and `other` where a runtime was not told. Only of one agent by itself;
     /// null in the overview, and where it is not known.
-    pub tracks: Option<BTreeMap<String, TrackMetrics>>,
+    pub tracks: Option<BTreeMap<&'static str, TrackRadar>>,
     /// Open alerts, the newest first, at most 20.
     pub alerts: Vec<AlertView>,
     /// The fields that are null because they were not measured.
@@ -107,6 +107,18 @@ pub(crate) struct Metrics {
     pub used: TrackMetrics,
     /// Conversations with a message in the last 15 minutes.
     pub active_conversations: Option<i64>,
+}
+
+/// A track, and what it did within the last 24 hours.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RadarTrack")]
+pub(crate) struct TrackRadar {
+    #[serde(flatten)]
+    pub used: TrackMetrics,
+    /// The percentage of conversations that go to it, while there is a canary. Null of other tracks.
+    pub weight: Option<i32>,
+    /// The author's label for what it runs now, while there is a canary.
+    pub version: Option<String>,
 }
 
 /// What was measured of a track.
@@ -208,18 +220,28 @@ impl AgentRadar {
         self.metrics.used.requests_24h.is_some()
     }
 
-    /// Adds what was measured by track and run, by track.
-    pub(super) fn set_tracks(&mut self, used: Vec<AgentUsage>) {
+    /// Adds what was measured by track and run, by track. Both tracks are there while there is a canary, asked or not.
+    pub(super) fn set_tracks(&mut self, used: Vec<AgentUsage>, state: &AgentState) {
         let is_partial = used.iter().any(|row| row.partial);
-        let mut tracks: BTreeMap<String, Used> = BTreeMap::new();
+        let canary = state.canary_run.as_deref();
+        let both: &[Track] = if canary.is_some() { &[Track::Stable, Track::Canary] } else { &[] };
+        let mut tracks: BTreeMap<&'static str, Used> = both.iter().map(|track| (track.as_str(), Used::default())).collect();
         for AgentUsage { track, used, .. } in used {
             // What a runtime writes there is a name, but nobody makes it one.
             let track = Track::named(&track).map_or("other", Track::as_str);
-            tracks.entry(track.to_owned()).or_default().add(&used);
+            tracks.entry(track).or_default().add(&used);
         }
         let bounds = &slipway_database::LATENCY_BOUNDS_MS;
         let figures = |used: &Used| radar::figures(&Seen { usage: Some(&Usage::from(used)), latency_bounds: bounds, ..Seen::default() });
-        self.tracks = Some(tracks.into_iter().map(|(track, used)| (track, TrackMetrics::of(&figures(&used), is_partial))).collect());
+        let shown = |(track, used): (&'static str, Used)| {
+            let (weight, version) = match (canary, Track::named(track)) {
+                (Some(canary), Some(Track::Stable)) => (Some(100 - i32::from(canary.share)), canary.stable_version.as_deref()),
+                (Some(canary), Some(Track::Canary)) => (Some(i32::from(canary.share)), canary.version.as_deref()),
+                _ => (None, None),
+            };
+            (track, TrackRadar { used: TrackMetrics::of(&figures(&used), is_partial), weight, version: version.map(str::to_owned) })
+        };
+        self.tracks = Some(tracks.into_iter().map(shown).collect());
     }
 
     fn missing(&self) -> Vec<&'static str> {

@@ -73,6 +73,7 @@ mod tests {
             replicas,
             storage: ConversationStorage::Platform,
             run_hash: None,
+            canary_run: None,
             serves: None,
             alerting: None,
             ready_replicas: None,

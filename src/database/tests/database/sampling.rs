@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use slipway_database::{Options, Reader, Run, SampledMean, SampledScore, SampledTurn, Store};
+use slipway_database::{AgentKey, Options, Reader, Run, RunScore, SampledMean, SampledScore, SampledTurn, Store};
 
 use crate::{Database, options};
 
@@ -80,6 +80,57 @@ async fn means_are_of_what_ran_and_of_who_judged_and_nothing_counts_twice() {
     assert_eq!(records.sampled_means(at(0), HOUR).await.unwrap(), expected);
     assert_eq!(database.tenant("a", "ag_2").await.sampled_means(at(0), HOUR).await.unwrap(), []);
     assert_eq!(database.tenant("b", "ag_1").await.sampled_means(at(0), HOUR).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn tracks_are_told_apart_by_what_they_run_and_who_judged() {
+    let database = Database::migrated().await;
+    let login = database.login("a").await;
+    let pod = |track: &str, hash: &str| {
+        let run = Run { track: track.to_owned(), hash: hash.to_owned() };
+        Store::open(&Options { run, ..options(&database.url_of(&login), "a", "ag_1") }).unwrap()
+    };
+    let (stable, canary) = (pod("stable", "one"), pod("canary", "two"));
+    stable.keep_sample(&sample("tr_1", 0, JUDGE, &[("safety", Some(1.0)), ("fluency", None)])).await.unwrap();
+    stable.keep_sample(&sample("tr_2", 60, JUDGE, &[("safety", Some(0.5))])).await.unwrap();
+    stable.keep_sample(&sample("tr_3", 60, "", &[("safety", Some(0.25))])).await.unwrap();
+    canary.keep_sample(&sample("tr_4", 60, JUDGE, &[("safety", Some(0.125)), ("fluency", Some(0.75))])).await.unwrap();
+    pod("canary", "one").keep_sample(&sample("tr_5", 60, JUDGE, &[("safety", Some(0.0))])).await.unwrap();
+    let score = |agent, track: &str, hash: &str, judge: &str, scorer: &str, mean, scored| RunScore {
+        agent,
+        track: track.to_owned(),
+        run_hash: hash.to_owned(),
+        judge: judge.to_owned(),
+        scorer: scorer.to_owned(),
+        mean,
+        scored,
+    };
+    let expected = |agent| {
+        [
+            score(agent, "canary", "one", JUDGE, "safety", 0.0, 1),
+            score(agent, "canary", "two", JUDGE, "fluency", 0.75, 1),
+            score(agent, "canary", "two", JUDGE, "safety", 0.125, 1),
+            score(agent, "stable", "one", "", "safety", 0.25, 1),
+            score(agent, "stable", "one", JUDGE, "safety", 0.75, 2),
+        ]
+    };
+    let key = |team: &str, agent: &str| AgentKey { team: team.to_owned(), agent_id: agent.to_owned(), uid: "uid".to_owned() };
+    let reader = Reader::open(&database.url, None, None).unwrap();
+    let keys = [key("a", "ag_0"), key("a", "ag_1"), key("b", "ag_1")];
+    assert_eq!(reader.readings().sampled_by_run(&keys, at(0)).await.unwrap(), expected(1));
+    assert_eq!(database.tenants().readings().sampled_by_run(&keys[1..], at(0)).await.unwrap(), expected(0));
+    let late = reader.readings().sampled_by_run(&keys, at(1)).await.unwrap();
+    assert_eq!(late.last(), Some(&score(1, "stable", "one", JUDGE, "safety", 0.5, 1)));
+    // Of many scores the newest count.
+    let mut admin = database.raw(&database.url).await;
+    let many = "insert into slipway.sampled_scores select 'a', 'ag_1', to_timestamp(1800001000 + n), 'tr_m' || n, 'safety', 'stable', 'one', '', 1, 0
+                from generate_series(1, 998) n";
+    admin.ask(many).await.unwrap();
+    let read = reader.readings().sampled_by_run(&keys, at(0)).await.unwrap();
+    assert_eq!(read.iter().map(|score| score.scored).sum::<i64>(), 1_000);
+    // Another Agent of the name has none of it.
+    admin.ask("insert into slipway.owners (team, agent_id, uid, team_uid) values ('a', 'ag_1', 'another', 'team')").await.unwrap();
+    assert_eq!(reader.readings().sampled_by_run(&keys, at(0)).await.unwrap(), []);
 }
 
 #[tokio::test]

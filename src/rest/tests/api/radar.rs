@@ -305,6 +305,68 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
 }
 
 #[tokio::test]
+async fn a_canary_has_figures_and_a_scorecard_of_its_own() {
+    let postgres = Postgres::start();
+    let api = with(&postgres).await;
+    let canary = json!({"phase": "Serving", "weight": 25, "runHash": "hash-canary", "version": "v2", "stableVersion": "v1"});
+    let mut status = ready(1);
+    status.as_object_mut().unwrap().extend([("runHash".to_owned(), json!("hash-stable")), ("canary".to_owned(), canary)]);
+    let helper = agent(&api, "Helper", json!({}), status.clone()).await;
+    status["canary"]["phase"] = json!("RolledBack");
+    let over = agent(&api, "Over", json!({}), status.clone()).await;
+    status["canary"] = json!({"phase": "Progressing", "runHash": "hash-new"});
+    agent(&api, "Begins", json!({}), status).await;
+    for (id, track, usage) in
+        [(&helper, "stable", used(90, 9, 400)), (&helper, "canary", used(10, 5, 2_500)), (&over, "canary", used(1, 1, 10))]
+    {
+        store(&postgres, "tk_a", id, track).record_usage(&[usage]).await.unwrap();
+    }
+    // What an earlier canary did is on the radar, and is no mark of this one.
+    let run = Run { track: "canary".to_owned(), hash: "hash-earlier".to_owned() };
+    let (url, team, agent_id) = (postgres.url(), "tk_a".to_owned(), helper.clone());
+    let earlier =
+        Store::open(&Options { url, password: None, sslmode: None, team, agent_id, migrate: false, prepared_statements: false, run })
+            .unwrap();
+    earlier.record_usage(&[used(40, 0, 10)]).await.unwrap();
+    for (name, hash, safety) in [("of-stable", "hash-stable", 0.9), ("of-canary", "hash-canary", 0.2)] {
+        let status = json!({"phase": "Completed", "provider": "slipway", "completedAt": "2026-01-03T00:00:00Z", "runHash": hash, "passed": true,
+            "aggregateScores": {"safety/mean": safety}});
+        let track = name.trim_start_matches("of-");
+        let made = json!({"metadata": {"name": name}, "spec": {"agent": "helper", "track": track}, "status": status});
+        api.cluster.make(&format!("{KINDS}/evaluationruns"), made);
+    }
+    let known = api.agent("Last", &[]).await;
+    let version = known.headers["x-resource-version"].to_str().unwrap();
+    let runs = api.call(Method::GET, "/agents/helper/evaluations", &[("x-resource-version", version)], None).await.body;
+    assert_eq!(runs["data"].as_array().unwrap().len(), 2, "{runs}");
+
+    let one = api.call(Method::GET, "/radar/helper", &[("x-resource-version", version)], None).await.body;
+    let tracks = one["data"]["tracks"].clone();
+    let shown = |name: &str| ["requests_24h", "errors_24h", "weight", "version"].map(|field| tracks[name][field].clone());
+    assert_eq!(shown("stable"), [json!(90), json!(9), json!(75), json!("v1")], "{tracks}");
+    assert_eq!(shown("canary"), [json!(50), json!(5), json!(25), json!("v2")], "{tracks}");
+    let begins = get(&api, "/radar/begins").await.body["data"]["tracks"].clone();
+    let weights = ["stable", "canary"].map(|name| (begins[name]["requests_24h"].as_i64(), begins[name]["weight"].as_i64()));
+    assert_eq!(weights, [(Some(0), Some(100)), (Some(0), Some(0))], "{begins}");
+    let over = get(&api, "/radar/over").await.body["data"]["tracks"].clone();
+    assert_eq!((&over["canary"]["requests_24h"], &over["canary"]["weight"]), (&json!(1), &Value::Null), "{over}");
+
+    let card = get(&api, "/governance/scorecards/helper").await.body["data"].clone();
+    let value = |card: &Value, dimension: &str, name: &str| metric(&card[dimension], name)["value"].clone();
+    let safety = ["stable", "canary"].map(|name| value(&card["tracks"][name], "safety", "safety/mean"));
+    assert_eq!(safety, [json!(90.0), json!(20.0)], "{card}");
+    let latency = ["stable", "canary"].map(|name| value(&card["tracks"][name], "cost", "avg_latency_ms"));
+    assert_eq!(latency, [json!(400.0), json!(2_500.0)], "{card}");
+    assert_eq!(value(&card, "safety", "safety/mean"), json!(90.0), "the agent's own card is of what is stable");
+    for name in ["over", "begins"] {
+        let card = get(&api, &format!("/governance/scorecards/{name}")).await.body["data"].clone();
+        assert_eq!(card["tracks"].is_null(), name == "over", "{card}");
+    }
+    let listed = get(&api, "/governance/scorecards").await.body["data"].clone();
+    assert!(listed.as_array().unwrap().iter().all(|card| card["tracks"].is_null()), "{listed}");
+}
+
+#[tokio::test]
 async fn a_database_that_is_away_is_told_and_nothing_is_made_up() {
     let postgres = Postgres::start();
     let api = with(&postgres).await;
