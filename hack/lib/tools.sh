@@ -36,6 +36,11 @@ metrics_folder() {
   cat "$ROOT"/hack/tools/metrics/go.{mod,sum} | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/metrics-|"
 }
 
+# What tests of canaries that others roll out need beside, in the same way.
+flagger_folder() {
+  cat "$ROOT"/hack/tools/flagger/{go.mod,go.sum,main.go} | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/flagger-|"
+}
+
 # Begun early, the tools are compiled beside what else there is to do.
 tools_start() {
   [[ -d $(tools_folder) ]] || { require_go && job tools tools_make "$(tools_folder)" tools_compile; }
@@ -45,7 +50,8 @@ tools_build() {
   tools_start
   job_wait tools
   mkdir -p "$STATE/bin"
-  find "$STATE/bin" -type l ! -lname "$(tools_folder)/*" ! -lname "$(gitops_folder)/*" ! -lname "$(metrics_folder)/*" -delete
+  find "$STATE/bin" -type l ! -lname "$(tools_folder)/*" ! -lname "$(gitops_folder)/*" ! -lname "$(metrics_folder)/*" \
+    ! -lname "$(flagger_folder)/*" -delete
   tools_link "$(tools_folder)"
 }
 
@@ -68,6 +74,13 @@ metrics_build() {
   local folder
   folder=$(metrics_folder)
   tools_make "$folder" metrics_compile
+  tools_link "$folder"
+}
+
+flagger_build() {
+  local folder
+  folder=$(flagger_folder)
+  tools_make "$folder" flagger_compile
   tools_link "$folder"
 }
 
@@ -105,4 +118,11 @@ gitops_compile() {
 metrics_compile() {
   say "        from source; some three minutes on two cores with empty caches"
   (cd "$ROOT/hack/tools/metrics" && go build -ldflags "-s -w" -o "$1/metrics-server" sigs.k8s.io/metrics-server/cmd/metrics-server)
+}
+
+# Its kinds lie in its source.
+flagger_compile() {
+  say "        from source; some two minutes on two cores with empty caches"
+  cd "$ROOT/hack/tools/flagger" && go build -ldflags "-s -w" -o "$1/flagger" . &&
+    install -m 644 "$(go list -m -f '{{.Dir}}' github.com/fluxcd/flagger)/artifacts/flagger/crd.yaml" "$1/flagger-crd.yaml"
 }

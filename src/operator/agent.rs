@@ -243,6 +243,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.pins.remove(key);
         context.caches.held.remove(key);
         context.caches.released_tools.remove(key);
+        context.caches.flagged.remove(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
         controller.waits_for_policies(key, false);
@@ -272,6 +273,9 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         let resolved = Resolved::Unknown("the release that it runs");
         Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, canary: None, error: None }
     };
+    if let Err(error) = flagger::bring(&agent, &progress.resolved, context).await {
+        progress.error.get_or_insert(error);
+    }
     let canary = canary::step(&agent, &progress, context).await?;
     let canary_next = canary.next;
     let sooner = report::report(&agent, &progress, canary, controller).await?;
@@ -281,7 +285,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let Progress { resolved, applied, .. } = progress;
     candidate::begin(&agent, &applied.outcomes, context).await?;
     let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
-    let next = if is_unknown || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
+    let waits = is_unknown || applied.left.is_some() || flagger::is_moving(key, context);
+    let next = if waits { WAITING_INTERVAL } else { RESYNC };
     Ok([Some(next), sooner, canary_next].into_iter().flatten().min())
 }
 
@@ -291,10 +296,12 @@ fn deciding_runs(agent: &Agent) -> impl Iterator<Item = &str> {
     pin::pending_run(agent).into_iter().chain(canary.and_then(|canary| canary.evaluation.as_deref()))
 }
 
-/// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known.
+/// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known; and what Flagger
+/// has made of it.
 async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
     pin::read(agent, context).await?;
-    released_tools::read(agent, context).await
+    released_tools::read(agent, context).await?;
+    flagger::read(agent, context).await
 }
 
 /// What came of a reconcile.

@@ -23,7 +23,7 @@ use slipway_cluster::watch::Readiness;
 use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
-use child::Child;
+use child::{Child, DeploymentState};
 use dataset::CachedDataset;
 use guardrail_policy::CachedPolicy;
 use platform::PlatformConfig;
@@ -56,6 +56,8 @@ pub(crate) struct Caches {
     /// Of agents with a gate, the Tools of these releases.
     pub released_tools: Cache<ReleasedTools>,
     pub references: References,
+    /// Of agents whose rollouts Flagger drives, its copy of their Deployment: told by the agent controller.
+    pub flagged: Cache<Primary>,
     /// What came of the policies of a team, told by the team controller. The key is the Team's.
     pub team_policies: Cache<TeamPolicies>,
     /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs.
@@ -87,6 +89,17 @@ pub(crate) struct HeldRelease {
     /// The EvaluationRun that decides on it, by name.
     pub run: String,
     pub release: Arc<Release>,
+}
+
+/// Flagger's copy of an agent's Deployment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Primary {
+    /// None where there is none.
+    pub deployment: Option<DeploymentState>,
+    /// On its pods.
+    pub secrets_hash: Option<String>,
+    /// Whether its replicas were set by its scale subresource, as autoscalers do.
+    pub is_scaled: bool,
 }
 
 /// How often a policy was broken, and by whom.

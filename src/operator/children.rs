@@ -203,7 +203,7 @@ async fn send(
 async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<DynamicObject, kube::Error> {
     let body = text(desired).map_err(kube::Error::SerdeError)?;
     let object = api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await?;
-    let additions = drift::additions(object.managed_fields(), manager, &object.data);
+    let additions = drift::additions(object.managed_fields(), manager, &object.data, drift::of_others(desired));
     if additions.is_empty() {
         return Ok(object);
     }

@@ -53,8 +53,8 @@ pub(crate) fn fingerprint(labels: &impl Hash, annotations: &impl Hash, owners: &
 /// metadata, status, and the metadata of a pod template, where sidecars and restarts leave their marks.
 ///
 /// The API server keeps book of who owns which field; this reads the book. Pointers into lists come with the
-/// highest index first, so that they can be removed one after the other.
-pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value) -> Vec<String> {
+/// highest index first, so that they can be removed one after the other. What is in `except` is others' to add.
+pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value, except: &[&str]) -> Vec<String> {
     let empty = Map::new();
     let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(ours);
     let mut own = Map::new();
@@ -75,10 +75,16 @@ pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value)
             }
         }
     }
-    found.retain(|pointer| !pointer.starts_with("/spec/template/metadata"));
+    found.retain(|pointer| !pointer.starts_with("/spec/template/metadata") && !except.contains(&pointer.as_str()));
     found.sort_by_cached_key(|pointer| std::cmp::Reverse(sort_key(pointer)));
     found.dedup();
     found
+}
+
+/// What of an object that should be so is others' to add: the replicas of a Deployment that says none.
+pub(crate) fn of_others(desired: &Value) -> &'static [&'static str] {
+    const REPLICAS: &str = "/spec/replicas";
+    if desired["kind"] == "Deployment" && desired.pointer(REPLICAS).is_none() { &[REPLICAS] } else { &[] }
 }
 
 fn tree(entry: &ManagedFieldsEntry) -> Option<&Map<String, Value>> {
@@ -213,7 +219,7 @@ mod tests {
         let body = json!({"spec": {"replicas": 1, "paused": true, "template": {"metadata": {"annotations": {"y": "1"}}, "spec": {
             "hostNetwork": true,
             "containers": [{"name": "agent", "env": [{"name": "A"}, {"name": "B"}]}, {"name": "extra"}]}}}});
-        let found = additions(&[ours, theirs], "us", &body);
+        let found = additions(&[ours, theirs], "us", &body, &[]);
         assert_eq!(
             found,
             [
@@ -223,6 +229,17 @@ mod tests {
                 "/spec/paused",
             ]
         );
+    }
+
+    #[test]
+    fn replicas_that_we_leave_to_others_are_no_addition() {
+        let ours = || entry("us", json!({"f:spec": {"f:strategy": {}}}));
+        let theirs = || entry("flagger", json!({"f:spec": {"f:replicas": {}, "f:paused": {}}}));
+        let body = json!({"spec": {"replicas": 0, "paused": true, "strategy": {}}});
+        let found = |desired: Value| additions(&[ours(), theirs()], "us", &body, of_others(&desired));
+        assert_eq!(found(json!({"kind": "Deployment", "spec": {"strategy": {}}})), ["/spec/paused"]);
+        assert_eq!(found(json!({"kind": "Deployment", "spec": {"strategy": {}, "replicas": 1}})), ["/spec/replicas", "/spec/paused"]);
+        assert_eq!(found(json!({"kind": "StatefulSet", "spec": {"strategy": {}}})), ["/spec/replicas", "/spec/paused"]);
     }
 
     #[test]
@@ -257,7 +274,7 @@ mod tests {
         let theirs = entry("them", json!({"f:data": {"f:a/b": {}}, "f:list": {"k:{\"n\":1}": {}, "k:{\"n\":10}": {}, "k:{\"n\":2}": {}}}));
         let ours = entry("us", json!({"f:data": {"f:z": {}}, "f:list": {"k:{\"n\":0}": {}}}));
         let items: Vec<Value> = (0..=10).map(|n| json!({"n": n})).collect();
-        let found = additions(&[ours, theirs], "us", &json!({"data": {"a/b": "", "z": ""}, "list": items}));
+        let found = additions(&[ours, theirs], "us", &json!({"data": {"a/b": "", "z": ""}, "list": items}), &[]);
         assert_eq!(found, ["/list/10", "/list/2", "/list/1", "/data/a~1b"]);
     }
 }

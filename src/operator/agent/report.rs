@@ -25,7 +25,7 @@ use super::apply::Applied;
 use super::build::selector;
 use super::pin::{self, Source};
 use super::resolve::{Fault, Resolved};
-use super::{Controller, MANAGER, Progress, canary, routing};
+use super::{Controller, MANAGER, Progress, canary, flagger, routing};
 use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
 use crate::caches::pods::Problem;
@@ -40,7 +40,8 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::T
     let (plan, applied) = (&progress.resolved, &progress.applied);
     let key = Key::of(agent);
     let owned = |kind| context.caches.children(kind).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
-    let deployment = owned(ChildKind::Deployment).and_then(|child| child.deployment.clone()).map(|deployment| *deployment);
+    let of_its_own = || owned(ChildKind::Deployment).and_then(|child| child.deployment.clone()).map(|deployment| *deployment);
+    let deployment = flagger::serving(agent, context).or_else(of_its_own);
     let starting = match &deployment {
         Some(deployment) if !deployment.settled() => context.caches.pods.starting(&key),
         _ => None,

@@ -3,6 +3,7 @@
 //! `testdata/NAME.in.yaml` is what people would apply; `testdata/NAME.out.yaml` is what must come of it, and
 //! is written anew with `UPDATE_GOLDEN=1`.
 
+mod flagger;
 mod judges;
 mod kept;
 mod policies;

@@ -9,10 +9,13 @@ use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde_json::Value;
-use slipway_api::labels;
+use slipway_api::{Track, labels};
 use slipway_cluster::json::hash;
 
 use crate::drift;
+
+/// The field manager of Flagger: its program's name.
+const FLAGGER: &str = "flagger";
 
 /// An object that the operator owns, as last seen.
 #[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
@@ -35,6 +38,10 @@ pub(crate) struct Child {
     pub ever_matched: bool,
     pub deployment: Option<Box<DeploymentState>>,
     pub job: Option<Box<JobState>>,
+    /// Whether Flagger set the replicas of this Deployment last.
+    pub scaled_by_flagger: bool,
+    /// Whether this Service selects the pods of Flagger's copy of an agent's Deployment.
+    pub selects_primary: bool,
 }
 
 /// The part of a Job's status that ingestions' statuses are made from.
@@ -98,6 +105,8 @@ impl Child {
             ever_matched,
             deployment: DeploymentState::of(object).map(Box::new),
             job: JobState::of(object).map(Box::new),
+            scaled_by_flagger: scales(object, FLAGGER),
+            selects_primary: selects_primary(object),
         }
     }
 
@@ -115,13 +124,25 @@ pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
     })
 }
 
+/// Whether the book of field managers says that the replicas are this one's.
+fn scales(object: &DynamicObject, manager: &str) -> bool {
+    let entries = object.managed_fields().iter().filter(|entry| entry.manager.as_deref() == Some(manager));
+    entries.filter_map(|entry| entry.fields_v1.as_ref()).any(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
+}
+
+fn selects_primary(object: &DynamicObject) -> bool {
+    let Some(selector) = object.data.get("spec").and_then(|spec| spec.get("selector")) else { return false };
+    let of = |label: &str| selector.get(label).and_then(Value::as_str);
+    of(labels::AGENT).is_some_and(|agent| of(labels::NAME) == Some(Track::primary(agent).as_str()))
+}
+
 /// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.
 fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
     let Ok(live) = serde_json::to_value(object) else { return false };
     let fields = object.managed_fields();
     drift::covers(desired, &live)
         && !drift::leftovers(fields, manager, desired)
-        && drift::additions(fields, manager, &object.data).is_empty()
+        && drift::additions(fields, manager, &object.data, drift::of_others(desired)).is_empty()
 }
 
 /// Resource versions are numbers that grow; kubernetes promises so since 1.35.
@@ -148,7 +169,7 @@ impl JobState {
 }
 
 impl DeploymentState {
-    fn of(object: &DynamicObject) -> Option<Self> {
+    pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
         if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
             return None;
         }
@@ -199,6 +220,32 @@ mod tests {
         assert_eq!(state(ends("Failed", "False")).outcome, None);
         // Its pods have yet to go.
         assert_eq!(state(ends("FailureTarget", "True")).outcome, None);
+    }
+
+    #[test]
+    fn who_scales_a_deployment_is_in_the_book() {
+        let scaled = |manager: &str, fields: Value| {
+            let entry =
+                json!({"manager": manager, "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+            let body =
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "managedFields": [entry]}, "spec": {}});
+            Child::look(&serde_json::from_value(body).unwrap(), None, || None, "us").scaled_by_flagger
+        };
+        assert!(scaled("flagger", json!({"f:spec": {"f:replicas": {}}})));
+        assert!(!scaled("flagger", json!({"f:spec": {"f:template": {"f:spec": {"f:replicas": {}}}}})));
+        assert!(!scaled("kube-controller-manager", json!({"f:spec": {"f:replicas": {}}})));
+    }
+
+    #[test]
+    fn a_service_of_flaggers_pods_is_told_from_others() {
+        let selects = |selector: Value| {
+            let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "helper"}, "spec": {"selector": selector}});
+            Child::look(&serde_json::from_value(body).unwrap(), None, || None, "us").selects_primary
+        };
+        let (agent, name) = (labels::AGENT, labels::NAME);
+        assert!(selects(json!({agent: "helper", name: "helper-primary"})));
+        assert!(!selects(json!({agent: "helper", name: "helper"})));
+        assert!(!selects(json!({name: "helper-primary"})));
     }
 
     #[test]

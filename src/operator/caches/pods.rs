@@ -26,6 +26,8 @@ pub(crate) struct PodState {
     pub ready: Option<Ready>,
     /// The uid of a pod that a node has taken and that has no sandbox yet.
     pub starts: Option<String>,
+    /// Whether it is of Flagger's copy of the agent's Deployment.
+    pub is_primary: bool,
 }
 
 /// A pod that a node has taken and that has not come as far as a container.
@@ -60,11 +62,13 @@ impl Pods {
             problem: if stays { problem(pod) } else { None },
             ready: if stays { ready(pod) } else { None },
             starts: if stays { starts(pod) } else { None },
+            is_primary: is_primary(pod),
         };
         let mut pods = self.by_workload.write().unwrap_or_else(PoisonError::into_inner);
         let before = pods.entry(workload.clone()).or_default().insert(pod.name_any(), state.clone());
-        // That it is ready, an agent hears from its Deployment.
-        let told = |state: &PodState| (state.created, state.problem.clone(), state.starts.clone());
+        // That it is ready, an agent hears from its Deployment, where that is its own.
+        let told =
+            |state: &PodState| (state.created, state.problem.clone(), state.starts.clone(), state.is_primary && state.ready.is_some());
         (before.as_ref().map(told) != Some(told(&state))).then(|| agent_of(&workload))
     }
 
@@ -119,6 +123,12 @@ impl Pods {
         pods.get(workload).into_iter().flatten().filter_map(|(name, pod)| Some((name.clone(), pod.ready?))).collect()
     }
 
+    /// Whether a pod of Flagger's copy of an agent's Deployment takes requests.
+    pub(crate) fn has_ready_primary(&self, agent: &Key) -> bool {
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        pods.get(agent).is_some_and(|pods| pods.values().any(|pod| pod.is_primary && pod.ready.is_some()))
+    }
+
     /// The problem of the newest pod of a workload that has one.
     pub(crate) fn problem(&self, workload: &Key) -> Option<Problem> {
         let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
@@ -150,6 +160,12 @@ fn workload_of(pod: &Pod) -> Option<Key> {
     let agent = pod.labels().get(labels::AGENT)?;
     let track = pod.labels().get(labels::TRACK).and_then(|track| Track::named(track)).unwrap_or(Track::Stable);
     Some(Key::new(pod.namespace().unwrap_or_default(), track.workload(agent)))
+}
+
+/// Flagger copies the labels of pods, and gives them another name.
+fn is_primary(pod: &Pod) -> bool {
+    let agent = pod.labels().get(labels::AGENT);
+    agent.is_some_and(|agent| pod.labels().get(labels::NAME).is_some_and(|name| *name == Track::primary(agent)))
 }
 
 fn agent_of(workload: &Key) -> Key {
@@ -333,6 +349,27 @@ mod tests {
         assert_eq!((pods.oldest(&agent), pods.has(&agent)), (Some(9), true));
         pods.gone(&stable);
         assert!(!pods.has(&agent));
+    }
+
+    #[test]
+    fn an_agent_hears_that_a_pod_of_flaggers_is_ready_or_no_longer() {
+        let (pods, agent) = (Pods::default(), Key::new("team-a", "helper"));
+        let mut primary = pod("  podIP: 10.0.0.8\n  conditions: [{type: Ready, status: 'False'}]");
+        primary.labels_mut().insert(labels::NAME.to_owned(), "helper-primary".to_owned());
+        let turn = |pod: &mut Pod, word: &str| {
+            pod.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = word.to_owned();
+            (pods.seen(pod).is_some(), pods.has_ready_primary(&agent))
+        };
+        assert_eq!(turn(&mut primary, "False"), (true, false), "it is new");
+        assert_eq!(turn(&mut primary, "True"), (true, true));
+        assert_eq!(turn(&mut primary, "True"), (false, true), "nothing has changed");
+        assert_eq!(turn(&mut primary, "False"), (true, false));
+        assert_eq!(turn(&mut primary, "True"), (true, true));
+        pods.gone(&primary);
+        assert!(!pods.has_ready_primary(&agent));
+        let mut own = primary.clone();
+        own.labels_mut().insert(labels::NAME.to_owned(), "helper".to_owned());
+        assert_eq!(turn(&mut own, "True"), (true, false), "the agent's own pod is new, and none of Flagger's");
     }
 
     #[test]

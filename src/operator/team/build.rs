@@ -151,13 +151,18 @@ fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
             parts.into_iter().map(|(name, text)| (name.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()
         }
     };
-    Some(Secret { metadata: meta(team, RUNTIME_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() })
+    Some(Secret { metadata: uncopied(meta(team, RUNTIME_SECRET)), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() })
+}
+
+/// Of what every pod is to read as it is now. Pods of Flagger's would read a copy from the day of their rollout.
+fn uncopied(metadata: ObjectMeta) -> ObjectMeta {
+    ObjectMeta { annotations: Some([(labels::CONFIG_TRACKING.to_owned(), "disabled".to_owned())].into()), ..metadata }
 }
 
 /// Mounted by every agent's pod, which does not start without it.
 fn policy_file(team: &Team, text: &str) -> ConfigMap {
     ConfigMap {
-        metadata: meta(team, policies::CONFIG_MAP),
+        metadata: uncopied(meta(team, policies::CONFIG_MAP)),
         data: Some([(policies::KEY.to_owned(), text.to_owned())].into()),
         ..ConfigMap::default()
     }

@@ -1,8 +1,9 @@
 //! The ConfigMap with the runtime's variables, and the one with what was seen of its tools.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
-use slipway_api::contract;
+use slipway_api::{contract, labels};
 
 use super::{config_map_name, meta, tool_digests_name};
 use crate::agent::resolve::Plan;
@@ -19,8 +20,10 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
 /// settings, as they must not restart a pod that runs: whichever pod starts next is told.
 pub(super) fn tool_digests(plan: &Plan) -> Option<ConfigMap> {
     let digests = plan.tool_digests.clone()?;
+    // Whichever pod: Flagger is to make no copy for its own.
+    let annotations = Some([(labels::CONFIG_TRACKING.to_owned(), "disabled".to_owned())].into());
     Some(ConfigMap {
-        metadata: meta(plan, tool_digests_name(&plan.workload())),
+        metadata: ObjectMeta { annotations, ..meta(plan, tool_digests_name(&plan.workload())) },
         data: Some([(contract::TOOL_DIGESTS.to_owned(), digests)].into()),
         ..ConfigMap::default()
     })

@@ -54,10 +54,8 @@ pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
 
 /// None where they are somebody else's. Stopping an agent is not.
 fn replicas(plan: &Plan) -> Option<i32> {
-    if plan.suspended {
-        return Some(0);
-    }
-    (!plan.replicas_elsewhere).then_some(plan.replicas)
+    let replicas = if plan.suspended { 0 } else { plan.replicas };
+    (replicas == 0 || !plan.replicas_elsewhere).then_some(replicas)
 }
 
 fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {
