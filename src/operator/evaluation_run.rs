@@ -183,19 +183,21 @@ impl Work<'_> {
         let agent = context.caches.agents.get(&agent_key).and_then(|cached| cached.agent().ok());
         let (on_track, current) = agent.as_ref().and_then(|agent| crate::agent::on_track(context, agent, plan::track(self.run))).unzip();
         let effective = on_track.as_ref().or(agent.as_ref());
-        if let Some(obstacle) = plan::obstacle(self.run, effective, &context.settings.runtime_image) {
+        let obstacle = plan::obstacle(self.run, effective, &context.settings.runtime_image);
+        let content = agent.as_ref().and_then(|agent| self.canary_content(agent));
+        if let Some(obstacle) = obstacle.or_else(|| plan::content_changed(self.run, content.as_deref())) {
             return self.obstacle(obstacle, &ports).await;
         }
         let Some(agent) = effective else { return Ok(Some(WAITING_INTERVAL)) };
-        let is_candidate = plan::track(self.run) == Track::Candidate;
-        // What the spec says is not what a candidate is, nor are pods that cannot be told from those of another one.
-        if is_candidate && on_track.is_none() {
+        let track = plan::track(self.run);
+        // What the spec says is not what a candidate or a canary is, nor are pods that cannot be told from those of another one.
+        if track != Track::Stable && on_track.is_none() {
             return self.obstacle(plan::no_pod(self.run, None), &ports).await;
         }
         let ready = self.ready(current);
         let (said, places) = self.ask(&ports, &ready).await;
         if places.is_empty() {
-            let why = if is_candidate { crate::agent::given_up(agent, context) } else { None };
+            let why = if track == Track::Stable { None } else { crate::agent::given_up(agent, track, context) };
             return self.obstacle(plan::no_pod(self.run, why.as_deref()), &ports).await;
         }
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
@@ -222,14 +224,18 @@ impl Work<'_> {
         }
     }
 
+    /// What the canary is on which the run decides, as a hash. None where it decides on none, and while that cannot be said.
+    fn canary_content(&self, agent: &Agent) -> Option<String> {
+        let artifact = plan::decides_on_canary(self.run).then(|| crate::agent::canary_artifact(agent, &self.controller.context))??;
+        Some(slipway_release::gate::content_key(&artifact))
+    }
+
     fn steps(&self) -> Steps<'_> {
         Steps { run: self.run, before: &self.before, now: Timestamp::now() }
     }
 
     fn run_id(&self) -> String {
-        // One that decides on a release is not to find results of another of its name, which anybody may have made and deleted.
-        let name = if self.run.spec.release.is_some() { "" } else { &self.key.name };
-        ids::evaluation_results(name, self.run.uid().as_deref().unwrap_or_default(), repeats(&self.before))
+        plan::results_id(self.run, repeats(&self.before))
     }
 
     /// The pods that can be asked: those that are ready, with the present configuration if that is known.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, condition, labels};
+use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, AgentSpec, condition, labels};
 use slipway_cluster::Key;
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota;
@@ -190,13 +190,13 @@ async fn manifest(context: &Context, key: &Key, agent: &Agent, version: u64) -> 
     Ok(Some(plain(&Agent { spec, ..agent.clone() })))
 }
 
-/// An Agent as somebody would have written it.
+/// An Agent as somebody would have written it, without its canary: that is no part of a release, and ends with one.
 pub(super) fn plain(agent: &Agent) -> String {
     slipway_release::yaml(&json!({
         "apiVersion": Agent::api_version(&()),
         "kind": Agent::kind(&()),
         "metadata": {"name": agent.name_any(), "namespace": agent.namespace()},
-        "spec": agent.spec,
+        "spec": AgentSpec { canary: None, ..agent.spec.clone() },
     }))
 }
 

@@ -11,8 +11,9 @@ use slipway_api::condition::{
 };
 use slipway_release::{Status, content_of};
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, on_canary};
 use super::history::AgentHistory;
+use super::plan::Seen;
 use super::projection;
 
 /// What is written.
@@ -47,7 +48,8 @@ pub(super) struct Wanted {
 }
 
 /// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
-pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>, candidate: Option<&Candidate>) -> Wanted {
+pub(super) fn of(seen: &Seen, pin: Option<String>, candidate: Option<&Candidate>) -> Wanted {
+    let Seen { agent, past, .. } = *seen;
     let number = |version: u64| i64::try_from(version).ok();
     // Without its AgentRelease there is nothing to run yet.
     let pending = past.pending.as_ref().filter(|_| candidate.is_some());
@@ -57,7 +59,7 @@ pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>, candid
         generation: agent.metadata.generation,
         ..Wanted::default()
     };
-    let approval = approval(agent, past, candidate);
+    let approval = approval(seen, candidate);
     let Some(active) = &past.active else { return Wanted { findings: approval.into_iter().collect(), ..wanted } };
     let message = if runs(agent) {
         format!("release v{} runs", active.version)
@@ -76,7 +78,8 @@ pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>, candid
 }
 
 /// Whether a change is held up by the gate: its release waits, or was rejected and no other has become active since.
-fn approval(agent: &Agent, past: &AgentHistory, candidate: Option<&Candidate>) -> Option<Finding> {
+fn approval(seen: &Seen, candidate: Option<&Candidate>) -> Option<Finding> {
+    let Seen { agent, past, .. } = *seen;
     let meanwhile = past.active.as_ref().map_or_else(|| "nothing runs".to_owned(), |active| format!("release v{} runs", active.version));
     if let Some(pending) = &past.pending {
         let waits = projection::waiting(candidate.map(|candidate| &candidate.evaluation));
@@ -93,7 +96,9 @@ fn approval(agent: &Agent, past: &AgentHistory, candidate: Option<&Candidate>) -
         return None;
     }
     let content = content_of(agent);
-    let mut known = past.rejected.iter().map(|rejected| &rejected.artifact).chain(past.active.as_ref().map(|active| &active.artifact));
+    // What has passed as a canary since is not rejected for ever.
+    let rejected = past.rejected.iter().filter(|rejected| on_canary(seen, rejected).is_none()).map(|rejected| &rejected.artifact);
+    let mut known = rejected.chain(past.active.as_ref().map(|active| &active.artifact));
     if !known.any(|artifact| content.same_content(artifact)) {
         return Some(Finding::unknown(
             APPROVED,

@@ -3,29 +3,36 @@
 //! A run counts if it is the one that was asked for: its name follows from release and attempt, the release owns it, the operator
 //! made it, its spec is what the gate makes of the artifacts, and the evaluation controller alone wrote its status. Whatever else
 //! names a release decides nothing.
+//!
+//! A run of the agent's canary counts too, where the canary has the content of the release: what has passed there is not evaluated a
+//! second time ([`on_canary`]). One that failed decides nothing here, as it was of a canary.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::{Resource, ResourceExt};
-use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider};
+use slipway_api::canary::CanaryPhase;
+use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider};
 use slipway_api::release::ReleaseEvaluation;
-use slipway_api::{AgentRelease, EvaluationRun, EvaluationRunSpec, condition};
+use slipway_api::{Agent, AgentRelease, EvaluationRun, EvaluationRunSpec, condition};
 use slipway_evaluation::{Profile, passes};
 use slipway_release::gate::{self, MAX_ATTEMPTS};
 
 use super::history::{AgentHistory, Pending};
+use super::plan::Seen;
 use super::projection::Shown;
 
 /// The longest verdict that is kept; the resource takes as much.
 const MAX_VERDICT_BYTES: usize = 900;
 
-/// An EvaluationRun that names a release.
+/// An EvaluationRun that names a release, or what it evaluates of a canary.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Run {
     /// The UIDs of the AgentReleases that own it.
     owners: Vec<String>,
+    /// The UIDs of the Agents that own it, as the operator makes those of canaries.
+    agents: Vec<String>,
     /// Whether the operator made it, as far as the book of its writers says.
     is_made: bool,
     /// Whether the evaluation controller has written its status, and nobody else what decides.
@@ -47,14 +54,13 @@ pub(super) struct Run {
 pub(super) type Runs = BTreeMap<String, Run>;
 
 impl Run {
-    /// None of a run that belongs to no release.
+    /// None of a run that decides neither on a release nor on a canary.
     pub(super) fn of(run: &EvaluationRun) -> Option<Self> {
-        run.spec.release.as_ref()?;
+        let is_canarys = run.spec.track == EvaluatedTrack::Canary && run.spec.content.is_some();
+        if run.spec.release.is_none() && !is_canarys {
+            return None;
+        }
         let status = run.status.clone().unwrap_or_default();
-        let is_release = |owner: &&_| {
-            let owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference = owner;
-            owner.kind == AgentRelease::kind(&()) && owner.api_version == AgentRelease::api_version(&())
-        };
         let book = run.managed_fields();
         let mut writers = book.iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
         let is_judge = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(gate::JUDGE);
@@ -62,7 +68,8 @@ impl Run {
             is_made: book.iter().any(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some(gate::MAKER)),
             is_judged: writers.clone().any(is_judge) && writers.all(|entry| is_judge(entry) || is_harmless(entry)),
             deleting: run.metadata.deletion_timestamp.is_some(),
-            owners: run.owner_references().iter().filter(is_release).map(|owner| owner.uid.clone()).collect(),
+            owners: owners::<AgentRelease>(run),
+            agents: owners::<Agent>(run),
             spec: run.spec.clone(),
             phase: status.phase,
             provider: status.provider,
@@ -74,6 +81,12 @@ impl Run {
             message: status.conditions.into_iter().find(|found| found.type_ == condition::READY).map(|ready| ready.message),
         })
     }
+}
+
+/// The UIDs of those of a kind that own a run.
+fn owners<K: Resource<DynamicType = ()>>(run: &EvaluationRun) -> Vec<String> {
+    let is_of_kind = |owner: &&OwnerReference| owner.kind == K::kind(&()) && owner.api_version == K::api_version(&());
+    run.owner_references().iter().filter(is_of_kind).map(|owner| owner.uid.clone()).collect()
 }
 
 /// Whether somebody else has written of the status only what decides nothing: a callback, or that MLflow has the run.
@@ -138,6 +151,25 @@ pub(super) fn of(past: &AgentHistory, shown: &[Shown], runs: &Runs, allow_heuris
     }
 }
 
+/// What the run of the agent's canary says of a version: that it passed all that the version is held to. None unless the canary that is
+/// there has the content of the version. What was rolled back is evaluated as any other.
+pub(super) fn on_canary(seen: &Seen, version: &Pending) -> Option<ReleaseEvaluation> {
+    let Seen { agent, past, runs, allow_heuristic, .. } = *seen;
+    let canary = agent.status.as_ref()?.canary.as_ref()?;
+    let is_ended = matches!(canary.phase, CanaryPhase::RolledBack | CanaryPhase::Draining);
+    let name = canary.evaluation.as_ref().filter(|_| !is_ended)?;
+    let (uid, key) = (agent.uid()?, gate::content_key(&version.artifact));
+    let attempt = (1..=MAX_ATTEMPTS).find(|attempt| *name == gate::canary_run_name(&uid, &key, *attempt))?;
+    let active = past.active.as_ref().map(|active| &active.artifact);
+    let is_asked_for = |run: &&Run| run.is_made && run.agents.contains(&uid) && gate::satisfies(&run.spec, active, &version.artifact);
+    let run = runs.get(name).filter(is_asked_for)?;
+    let wanted = gate::canary_run_spec(active, &version.artifact, None);
+    match found(run, &wanted, version, allow_heuristic) {
+        Outcome::Scored(scored) if scored.passed == Some(true) => Some(ReleaseEvaluation { run: name.clone(), attempt, ..*scored }),
+        Outcome::Scored(_) | Outcome::Spent(_) | Outcome::Runs => None,
+    }
+}
+
 /// What one run came to.
 enum Outcome {
     Runs,
@@ -150,6 +182,11 @@ fn outcome(run: &Run, release_uid: &str, wanted: &EvaluationRunSpec, pending: &P
     if !run.is_made || !run.owners.iter().any(|owner| owner == release_uid) || !gate::is_run_spec(&run.spec, wanted) {
         return Outcome::Spent("the run of this name is not the one that Slipway makes".to_owned());
     }
+    found(run, wanted, pending, allow_heuristic)
+}
+
+/// What a run found that was asked for.
+fn found(run: &Run, wanted: &EvaluationRunSpec, pending: &Pending, allow_heuristic: bool) -> Outcome {
     if run.phase.is_some() && !run.is_judged {
         return Outcome::Spent("somebody else has written the status of the run".to_owned());
     }

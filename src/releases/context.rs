@@ -11,7 +11,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::agent::CONTAINER;
-use slipway_api::{Agent, AgentRelease, AgentSpec, EvaluationRun, KnowledgeBase, Skill, Tool, labels};
+use slipway_api::{Agent, AgentRelease, AgentSpec, EvaluationRun, KnowledgeBase, Skill, Tool, Track, labels};
 use slipway_cluster::Key;
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::controller::Requests;
@@ -54,7 +54,7 @@ pub struct Context {
     pub(super) agents: Cache<CachedAgent>,
     things: Cache<Thing>,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
-    /// The EvaluationRuns of releases, by agent.
+    /// The EvaluationRuns of releases and canaries, by agent.
     runs: RwLock<HashMap<Key, Runs>>,
     images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
     reference_index: ReferenceIndex,
@@ -159,7 +159,7 @@ impl Context {
         releases.get(agent).into_iter().flat_map(HashMap::values).cloned().collect()
     }
 
-    /// The EvaluationRuns of an agent's releases.
+    /// The EvaluationRuns of an agent's releases and its canary.
     pub(super) fn runs(&self, agent: &Key) -> Runs {
         self.runs.read().unwrap_or_else(PoisonError::into_inner).get(agent).cloned().unwrap_or_default()
     }
@@ -384,7 +384,6 @@ fn pods(context: &Arc<Context>, scope: Option<String>) {
     let (context, tasks) = (context.clone(), context.tasks.clone());
     tasks.spawn("watch of Pods", async move {
         let api: Api<Pod> = namespaced(&context.client, scope.as_deref());
-        let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
         let hear = |heard: WatchEvent<Pod>| {
             let mut images = context.images.write().unwrap_or_else(PoisonError::into_inner);
             match heard {
@@ -419,6 +418,12 @@ fn pods(context: &Arc<Context>, scope: Option<String>) {
     });
 }
 
+/// The agent of a pod. What a canary's pods run says nothing of the release beside which they run.
+fn agent_of(pod: &Pod) -> Option<Key> {
+    let is_canarys = pod.labels().get(labels::TRACK).is_some_and(|track| track == Track::Canary.as_str());
+    Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT).filter(|_| !is_canarys)?))
+}
+
 /// The image of a pod that stays and has told it.
 fn running(pod: &Pod) -> Option<Running> {
     if pod.metadata.deletion_timestamp.is_some() {
@@ -431,3 +436,19 @@ fn running(pod: &Pod) -> Option<Running> {
 
 /// How long after an Agent was seen to go its history is closed: one that comes back at once goes on with it.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_canarys_pods_tell_no_image_of_the_release() {
+        let of = |track: &str| {
+            let pod =
+                format!("{{metadata: {{name: p, namespace: team-a, labels: {{{}: helper, {}: {track}}}}}}}", labels::AGENT, labels::TRACK);
+            agent_of(&serde_yaml::from_str(&pod).unwrap())
+        };
+        assert_eq!([of("stable"), of("candidate")], [(); 2].map(|()| Some(Key::new("team-a", "helper"))));
+        assert_eq!(of("canary"), None);
+    }
+}

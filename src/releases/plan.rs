@@ -29,7 +29,7 @@ pub(super) struct Seen<'a> {
     /// What the cluster has of its releases.
     pub shown: &'a [Shown],
     pub references: &'a References,
-    /// The EvaluationRuns of its releases.
+    /// The EvaluationRuns of its releases and its canary.
     pub runs: &'a Runs,
     /// Whether a comparison of words may judge for a gate.
     pub allow_heuristic: bool,
@@ -155,13 +155,19 @@ pub(super) fn next(seen: &Seen) -> Step {
     requests(seen).unwrap_or_else(|| automatic(seen))
 }
 
-/// The verdict on the release that waits, unless the Agent is back at the active one, so that nobody wants it any more.
+/// The verdict on the release that waits, unless the Agent is back at the active one, so that nobody wants it any more. What has passed
+/// as a canary need not pass again.
 fn decide(seen: &Seen, candidate: &Candidate) -> Option<Step> {
     let Seen { agent, past, .. } = *seen;
-    let (version, evaluated) = (past.pending.as_ref()?.version, Evaluated(candidate.evaluation.clone()));
+    let pending = past.pending.as_ref()?;
+    let (verdict, evaluation) = match candidate::on_canary(seen, pending) {
+        Some(passed) => (Verdict::Passed, passed),
+        None => (candidate.verdict, candidate.evaluation.clone()),
+    };
+    let (version, evaluated) = (pending.version, Evaluated(evaluation));
     let effective = effective(agent, past);
     let is_withdrawn = seen.references.resolved(&effective.spec).is_ok_and(|resolved| unchanged(past, &effective, &resolved).is_some());
-    match candidate.verdict {
+    match verdict {
         _ if is_withdrawn => None,
         Verdict::Waits => None,
         Verdict::Passed => Some(Step::Approve { version, evaluated }),
@@ -232,7 +238,7 @@ fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
     let Seen { agent, past, shown, .. } = *seen;
     let candidate = candidate::of(past, shown, seen.runs, seen.allow_heuristic);
     projection::step(past, shown, candidate.as_ref()).or_else(|| {
-        let part = agent_status::of(agent, past, pin, candidate.as_ref());
+        let part = agent_status::of(seen, pin, candidate.as_ref());
         let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
         agent_status::differs(agent, &part, seen.now).map(|part| Step::WriteAgentStatus { part, news })
     })
@@ -340,6 +346,8 @@ fn automatic(seen: &Seen) -> Step {
     }
     if gate.is_some()
         && let Some(rejected) = holds(&past.rejected, &effective, &resolved)
+        // Since then it has passed as a canary.
+        && candidate::on_canary(seen, rejected).is_none()
     {
         if let Some(pending) = &past.pending {
             return in_time(Step::Supersede { version: pending.version, by: rejected.version });

@@ -14,7 +14,7 @@ use slipway_database::AppendedCase;
 use slipway_evaluation::{seed, wire};
 
 use super::MANAGER;
-use super::plan::{ABSENT_TIMEOUT, Cause, Obstacle};
+use super::plan::{ABSENT_TIMEOUT, Cause, Obstacle, decides};
 use crate::context::Context;
 
 const INPUT_MAX: usize = 32 * 1024;
@@ -105,10 +105,10 @@ pub(super) async fn read(
     Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest, feedback, feedback_digest }))
 }
 
-/// What feedback has appended for the run's agent. Whoever may chat may add a case, so that a run that decides on a release has none.
+/// What feedback has appended for the run's agent. Whoever may chat may add a case, so that a run that decides has none.
 async fn appended(context: &Context, run: &EvaluationRun, agent: &Agent) -> Result<Vec<AppendedCase>, Obstacle> {
     let is_elsewhere = agent.spec.storage == Some(Storage::Memory) || agent.spec.database_url.is_some();
-    if run.spec.exclude_feedback || run.spec.release.is_some() || is_elsewhere {
+    if run.spec.exclude_feedback || decides(run) || is_elsewhere {
         return Ok(Vec::new());
     }
     let (namespace, name) = (run.namespace().unwrap_or_default(), &run.spec.agent);

@@ -257,7 +257,7 @@ impl Attempt<'_> {
         };
         // Under the id of its repetition, if it was repeated; the status does not say it any more.
         for is_repetition in [true, false] {
-            let id = ids::evaluation_results(&self.key.name, self.run.uid().as_deref().unwrap_or_default(), is_repetition);
+            let id = plan::results_id(self.run, is_repetition);
             let found = outcome::usable(&scorers, total, of.read(&id, total).await?);
             if !found.is_empty() {
                 return Ok(found);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use kube::ResourceExt;
 use slipway_api::agent::RiskProfile;
+use slipway_api::canary::CanaryPhase;
 use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus, Scorer};
-use slipway_api::{Agent, EvaluationRun, Track};
+use slipway_api::{Agent, EvaluationRun, Track, ids};
 use slipway_evaluation::wire::{Progress, Report};
 use slipway_evaluation::{Profile, threshold};
 
@@ -65,6 +67,18 @@ pub(super) const fn track(run: &EvaluationRun) -> Track {
     }
 }
 
+/// Whether a run decides on a release or on a canary.
+pub(super) fn decides(run: &EvaluationRun) -> bool {
+    run.spec.release.is_some() || run.spec.content.is_some()
+}
+
+/// The id by which pods and the database know a run's results. One that decides is not to find results of another of its name, which
+/// anybody may have made and deleted.
+pub(super) fn results_id(run: &EvaluationRun, is_repetition: bool) -> String {
+    let name = if decides(run) { String::new() } else { run.name_any() };
+    ids::evaluation_results(&name, run.uid().as_deref().unwrap_or_default(), is_repetition)
+}
+
 /// Whether a run is repeated because its judge failed.
 pub(super) fn repeats(status: &EvaluationRunStatus) -> bool {
     status.conditions.iter().any(|condition| condition.status == "True" && condition.reason == REPEATING)
@@ -103,6 +117,10 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
         let message = format!("spec.track: Agent {name} has no candidate, as no release of it waits; make a run on the track stable");
         return Some(Obstacle::Final(Cause::new("NoCandidate", message)));
     }
+    if track(run) == Track::Canary && !has_canary(agent) {
+        let message = format!("spec.track: Agent {name} has no canary now; give it one in spec.canary and make another run");
+        return Some(Obstacle::Final(Cause::new("NoCanary", message)));
+    }
     if let Some(stopped) = agent.stopped_by() {
         let message = format!("Agent {name} is stopped, as {stopped}; start it and make another run");
         return Some(Obstacle::Final(Cause::new("AgentStopped", message)));
@@ -112,6 +130,27 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
         return Some(Obstacle::Final(Cause::new("OwnImage", message)));
     }
     None
+}
+
+/// Whether an agent has a canary that is not about to end.
+fn has_canary(agent: &Agent) -> bool {
+    let canary = agent.status.as_ref().and_then(|status| status.canary.as_ref());
+    canary.is_some_and(|canary| !matches!(canary.phase, CanaryPhase::Promoting | CanaryPhase::Draining | CanaryPhase::RolledBack))
+}
+
+/// Whether a run decides on a canary as it was when the run was made.
+pub(super) fn decides_on_canary(run: &EvaluationRun) -> bool {
+    track(run) == Track::Canary && run.spec.content.is_some()
+}
+
+/// What stands in the way of a run that decides on a canary: that it is another one by now. `content` is what the canary is, as a hash,
+/// if that can be said.
+pub(super) fn content_changed(run: &EvaluationRun, content: Option<&str>) -> Option<Obstacle> {
+    let is_changed = run.spec.content.as_deref().zip(content).is_some_and(|(evaluated, present)| evaluated != present);
+    is_changed.then(|| {
+        let message = "spec.content: the canary has changed since the run was made; Slipway makes another run of what it is now";
+        Obstacle::Final(Cause::new("ContentChanged", message))
+    })
 }
 
 /// Of an agent that has no ready pod, and is not going to have one where it says why.
@@ -253,6 +292,67 @@ mod tests {
         assert!(matches!(found, Some(Obstacle::Final(Cause { reason: "NoCandidate", .. }))), "{found:?}");
         agent.status = Some(slipway_api::AgentStatus { pending_release: Some(2), ..slipway_api::AgentStatus::default() });
         assert_eq!(obstacle(&run("track: candidate"), Some(&agent), platform), None);
+    }
+
+    #[test]
+    fn a_run_that_decides_has_results_of_its_own() {
+        let of = |uid: &str, spec: &str| -> EvaluationRun {
+            let name = "ev-01jabcdefghjkmnpqrstvwxyz0";
+            serde_yaml::from_str(&format!("{{metadata: {{name: {name}, uid: {uid}}}, spec: {{agent: helper, {spec}}}}}")).unwrap()
+        };
+        let id = |uid: &str, spec: &str| results_id(&of(uid, spec), false);
+        assert_eq!([id("u", ""), id("v", "track: canary")], ["ev_01jabcdefghjkmnpqrstvwxyz0"; 2].map(str::to_owned));
+        let content = format!("track: canary, content: {}", "0a".repeat(32));
+        for spec in ["release: helper-v2", &content] {
+            assert_ne!(id("u", spec), id("u", ""), "{spec}");
+            assert_ne!(id("u", spec), id("v", spec), "{spec}: of another of the name");
+            assert_ne!(id("u", spec), results_id(&of("u", spec), true), "{spec}: of its repetition");
+        }
+    }
+
+    #[test]
+    fn a_canary_is_evaluated_while_it_is_there() {
+        use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
+        let platform = "slipway.dev/slipway-runtime:1";
+        let reason = |spec: &str, phase: Option<CanaryPhase>| {
+            let canary = phase.map(|phase| slipway_api::CanaryStatus { phase, ..slipway_api::CanaryStatus::default() });
+            let status = slipway_api::AgentStatus { canary, ..slipway_api::AgentStatus::default() };
+            match obstacle(&run("track: canary"), Some(&Agent { status: Some(status), ..agent(spec) }), platform) {
+                None => "none",
+                Some(Obstacle::Final(cause)) => cause.reason,
+                Some(Obstacle::Waits(..)) => "waits",
+            }
+        };
+        for (phase, expected) in [
+            (None, "NoCanary"),
+            (Some(Progressing), "none"),
+            (Some(Serving), "none"),
+            (Some(Paused), "none"),
+            (Some(Inconclusive), "none"),
+            (Some(Succeeded), "none"),
+            (Some(Promoting), "NoCanary"),
+            (Some(Draining), "NoCanary"),
+            (Some(RolledBack), "NoCanary"),
+        ] {
+            assert_eq!(reason("", phase), expected, "{phase:?}");
+        }
+        assert_eq!(reason("image: 'example.com/own:1'", Some(Progressing)), "OwnImage");
+        assert_eq!(reason("suspend: true", Some(Serving)), "AgentStopped");
+    }
+
+    #[test]
+    fn a_run_of_a_canary_that_was_changed_ends() {
+        let (one, other) = ("0a".repeat(32), "0b".repeat(32));
+        let of = |spec: &str, present: Option<&str>| content_changed(&run(spec), present).is_some();
+        let decides = format!("track: canary, content: {one}");
+        assert!(of(&decides, Some(&other)));
+        assert!(!of(&decides, Some(&one)));
+        assert!(!of(&decides, None), "what it names is not known yet");
+        assert!(!of("track: canary", Some(&other)), "a run of whatever is there");
+        assert_eq!(
+            [&*decides, "track: canary", &format!("content: {one}")].map(|spec| decides_on_canary(&run(spec))),
+            [true, false, false]
+        );
     }
 
     #[test]

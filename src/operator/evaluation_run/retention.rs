@@ -1,5 +1,5 @@
 //! How long runs that have ended are kept: each for a time, and of each agent the newest. A run that decided on a release is kept
-//! while its AgentRelease exists.
+//! while its AgentRelease exists, and one that decided on a canary while that is there.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::context::Context;
 const TTL: Duration = Duration::from_hours(30 * 24);
 /// How many runs that have ended are kept of one agent.
 const KEPT_PER_AGENT: usize = 50;
-/// How often it is looked whether a release is gone.
+/// How often it is looked whether a release or a canary is gone.
 const RELEASE_INTERVAL: Duration = Duration::from_mins(10);
 /// How often it is looked how many runs there are.
 const COUNT_INTERVAL: Duration = Duration::from_mins(10);
@@ -26,6 +26,9 @@ pub(super) async fn keep(context: &Context, key: &Key, run: &EvaluationRun) -> R
     let left = left(run, Timestamp::now());
     if !left.is_zero() && !is_surplus(context, key, run) {
         return Ok(Some(left.min(COUNT_INTERVAL)));
+    }
+    if is_of_canary(context, key, run) {
+        return Ok(Some(RELEASE_INTERVAL));
     }
     if let Some(release) = &run.spec.release {
         let releases: Api<AgentRelease> = Api::namespaced(context.client.clone(), &key.namespace);
@@ -42,6 +45,13 @@ pub(super) async fn keep(context: &Context, key: &Key, run: &EvaluationRun) -> R
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the agent's canary names the run as the one that decides on it.
+fn is_of_canary(context: &Context, key: &Key, run: &EvaluationRun) -> bool {
+    let agent = context.caches.agents.get(&Key::new(&key.namespace, &run.spec.agent)).and_then(|cached| cached.agent().ok());
+    let evaluation = agent.and_then(|agent| agent.status?.canary?.evaluation);
+    run.spec.content.is_some() && evaluation.as_ref() == Some(&key.name)
 }
 
 /// How much longer a run is kept.
@@ -104,5 +114,24 @@ mod tests {
         assert!(!surplus("r01", 1, &json!({})));
         assert!(!surplus("r00", 0, &json!({"release": "helper-v1"})), "a run of a release");
         assert!(!surplus("r00", 0, &json!({"agent": "other"})));
+    }
+
+    #[tokio::test]
+    async fn a_run_is_kept_while_a_canary_is_held_to_it() {
+        let context = context();
+        let agent = |status: &serde_json::Value| {
+            let whole = json!({"metadata": {"name": "helper", "namespace": "team-a"}, "spec": {"name": "H", "framework": "custom"}, "status": status});
+            let agent = DeserializeGuard(Ok(serde_json::from_value(whole).unwrap()));
+            context.caches.agents.insert(Key::new("team-a", "helper"), agent.into());
+        };
+        let is_kept = |name: &str, more: &serde_json::Value| is_of_canary(&context, &Key::new("team-a", name), &run(name, 0, more));
+        let decides = json!({"track": "canary", "content": "0a".repeat(32)});
+        assert!(!is_kept("r", &decides), "its agent is gone");
+        agent(&json!({"canary": {"phase": "Serving", "evaluation": "r"}}));
+        assert!(is_kept("r", &decides));
+        assert!(!is_kept("s", &decides));
+        assert!(!is_kept("r", &json!({"track": "canary"})), "somebody else's");
+        agent(&json!({}));
+        assert!(!is_kept("r", &decides));
     }
 }

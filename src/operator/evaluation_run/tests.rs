@@ -1,5 +1,6 @@
 //! The controller against a pod and an API server that are played over sockets and in the process.
 
+mod canary;
 mod feedback;
 
 use std::net::SocketAddr;

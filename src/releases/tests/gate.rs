@@ -1,5 +1,7 @@
 //! The gate: each row of the table of releases, and runs that decide nothing.
 
+mod canary;
+
 use serde_json::{Value, json};
 use slipway_api::EvaluationRun;
 use slipway_release::Status;
@@ -469,6 +471,7 @@ fn stories() -> Vec<(&'static str, Cluster)> {
         ("newer", newer),
         ("back", back),
         ("rolled back", rolled_back),
+        ("passed as a canary", canary::promoted()),
     ]
 }
 
