@@ -198,3 +198,45 @@ fn the_status_says_who_carries_a_canary_and_why_others_do_not() {
         assert_eq!(carriers[0].message, direct);
     }
 }
+
+#[tokio::test]
+async fn what_is_there_is_read_from_the_caches_and_what_is_unwanted_goes() {
+    use ChildKind::{DestinationRule, HttpRoute, Namespace, Service, VirtualService};
+    let (context, ours) = (crate::testing::context(), exposed_agent("Serving"));
+    let there = |kind: ChildKind, namespace: &str, name: &str, uid: &str, more: Value| {
+        let types = kind.types();
+        let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": "helper", "uid": uid, "controller": true});
+        let mut object = json!({
+            "apiVersion": types.api_version, "kind": types.kind,
+            "metadata": {"name": name, "namespace": namespace, "uid": name, "ownerReferences": [owner], "labels": {"istio-injection": "enabled"}},
+        });
+        object["status"] = more;
+        let child = Child::look(&serde_json::from_value(object).unwrap(), None, || None, "");
+        context.caches.children(kind).insert(Key::new(namespace, name), child);
+    };
+    let accepted = json!({"parents": [{"conditions": [{"type": "Accepted", "status": "True"}]}]});
+    let nothing = gather(&ours, &context);
+    assert!(!nothing.has_gateway_kinds && !nothing.has_mesh_kinds && !nothing.has_services && !nothing.has_mesh_objects);
+    assert_eq!((nothing.mesh, nothing.route), (Mesh::Absent, None));
+
+    [HttpRoute, VirtualService, DestinationRule].into_iter().for_each(|kind| context.caches.know_kind(kind, true));
+    there(Namespace, "", "team-a", "t", Value::Null);
+    there(Service, "team-a", "helper-primary", "0b1f", Value::Null);
+    there(Service, "team-a", "helper-canary", "of an earlier agent", Value::Null);
+    for (kind, name) in names("helper") {
+        there(kind, "team-a", &name, "0b1f", accepted.clone());
+    }
+    let seen = gather(&ours, &context);
+    assert!(seen.has_gateway_kinds && seen.has_mesh_kinds && seen.has_mesh_objects && !seen.has_services);
+    assert_eq!((seen.mesh, seen.route.unwrap().accepted), (Mesh::Enrolled, Some(true)));
+    there(Service, "team-a", "helper-canary", "0b1f", Value::Null);
+    assert!(gather(&ours, &context).has_services);
+
+    let wanted = HashSet::from([(HttpRoute, "helper".to_owned())]);
+    let [_, of_mesh @ ..] = names("helper");
+    assert_eq!(unwanted(&ours, &wanted, &context), of_mesh, "what names others goes before them");
+    there(VirtualService, "team-a", "helper", "of an earlier agent", Value::Null);
+    assert_eq!(unwanted(&ours, &wanted, &context), of_mesh[1..]);
+    context.caches.know_kind(DestinationRule, false);
+    assert!(unwanted(&ours, &wanted, &context).is_empty() && !gather(&ours, &context).has_mesh_kinds);
+}
