@@ -14,7 +14,7 @@ use slipway_egress::Allowed;
 use slipway_http::Network;
 use slipway_mlflow::Login;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
-use slipway_operator::settings::{AgentDefaults, RetentionDays, TeamNetwork, WorkerSettings};
+use slipway_operator::settings::{AgentDefaults, GatewaySettings, RetentionDays, TeamNetwork, WorkerSettings};
 use slipway_operator::tenancy::Wanted;
 use slipway_rest::RateLimits;
 
@@ -153,6 +153,11 @@ pub(crate) struct Arguments {
     /// The network policies of teams, beyond the connections that every agent needs, as JSON: {"enabled": true, "dns": [...], "egress": [], "ingress": []}.
     #[arg(long, env = "SLIPWAY_TEAM_NETWORK", default_value = "{}", value_parser = json::<TeamNetwork>)]
     pub team_network: TeamNetwork,
+
+    /// The Gateway of the Gateway API that agents may opt in to, as JSON: {"name": ..., "namespace": ..., "sectionName": ...,
+    /// "hostname": "{agent}.{team}.agents.example.com"}. Without a name there is none.
+    #[arg(long, env = "SLIPWAY_GATEWAY", default_value = "{}", value_parser = json::<GatewaySettings>)]
+    pub gateway: GatewaySettings,
 
     /// What searches and fills knowledge bases, as JSON: {"image": ..., "resources": ..., "ingestion": {...}, "egress": []}.
     #[arg(long, env = "SLIPWAY_WORKER", default_value = "{}", value_parser = json::<WorkerSettings>)]
@@ -417,6 +422,7 @@ mod tests {
             ("--feedback-days=3651", "1..=3650"),
             ("--retention-days={\"usageMinutes\": 1}", "usageMinutes: must be from 2 to 3650"),
             ("--retention-days={\"usage\": 5}", "usage"),
+            ("--gateway={\"name\": \"public\", \"namespace\": \"gateways\", \"hostname\": \"{agent}\"}", "hostname: must have"),
         ] {
             let error = parse(flag).unwrap_err();
             assert!(error.contains(says), "{flag}: {error}");

@@ -198,6 +198,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         max_concurrent_rollouts: arguments.max_concurrent_rollouts,
         secrets_hash_key: keys.secrets_hash.clone(),
         callback_key: Some(keys.callback.clone()),
+        gateway: arguments.gateway.0.clone(),
     })
 }
 

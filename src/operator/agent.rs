@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admission;
-use crate::caches::{ChildKind, pods};
+use crate::caches::{ChildKind, RefusedRoutes, pods};
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
@@ -244,6 +244,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.held.remove(key);
         context.caches.released_tools.remove(key);
         context.caches.flagged.remove(key);
+        context.caches.refused_routes.remove(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
         controller.waits_for_policies(key, false);
@@ -375,7 +376,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
             Track::Canary => progress.canary = trouble(&resolved, &applied),
         }
     }
-    route(agent, &mut wanted, &mut outcomes, context).await?;
+    route(agent, &mut wanted, &mut outcomes, context).await;
     progress.applied.outcomes = outcomes;
     if is_complete {
         apply::remove_orphans(agent, &wanted, controller).await?;
@@ -392,20 +393,47 @@ fn trouble(resolved: &Resolved, applied: &Applied) -> Option<String> {
     fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone())
 }
 
-/// Makes what leads to an Agent be as it should.
+/// Makes what leads to an Agent be as it should, whatever stands in the way of its workloads. What cannot be made is told in the status
+/// and tried again at the next resync: a webhook of others that is away keeps no agent from its pods.
 async fn route(
     agent: &Agent,
     wanted: &mut HashSet<(ChildKind, String)>,
     outcomes: &mut Vec<(ChildKind, String, Outcome)>,
     context: &Context,
-) -> Result<(), write::Error> {
+) {
+    let (key, uid) = (Key::of(agent), agent.meta().uid.as_deref().unwrap_or_default());
+    let mut refused = RefusedRoutes::default();
     for (kind, value) in routes(agent, context) {
         let name = children::name(&value).to_owned();
         wanted.insert((kind, name.clone()));
-        let outcome = children::apply(context, kind, agent.meta().uid.as_deref().unwrap_or_default(), &value, MANAGER).await?;
-        outcomes.push((kind, name, outcome));
+        // A VirtualService that names what is not there would lead nowhere.
+        if kind == ChildKind::VirtualService && refused.mesh.is_some() {
+            continue;
+        }
+        match children::apply(context, kind, uid, &value, MANAGER).await {
+            Ok(outcome) => {
+                refused.add(kind, routing::refusal(kind, &name, &outcome));
+                outcomes.push((kind, name, outcome));
+            }
+            Err(error) => refused.add(kind, Some(failed(&key, kind, &name, &error))),
+        }
     }
-    Ok(())
+    for (kind, name) in routing::unwanted(agent, wanted, context) {
+        if let Err(error) = children::delete(context, kind, &Key::new(&key.namespace, &name)).await {
+            refused.add(kind, Some(failed(&key, kind, &name, &error)));
+        }
+    }
+    if refused == RefusedRoutes::default() {
+        context.caches.refused_routes.remove(&key);
+    } else {
+        context.caches.refused_routes.insert(key, refused);
+    }
+}
+
+/// What is told of an object that others keep from being written.
+fn failed(agent: &Key, kind: ChildKind, name: &str, error: &write::Error) -> String {
+    tracing::warn!(%error, %agent, ?kind, "what leads to an agent could not be written");
+    format!("{kind:?} {name} could not be written: {error}")
 }
 
 /// What leads to an Agent, with the weight that its status says is in force.

@@ -11,6 +11,7 @@ pub(crate) mod skill;
 pub(crate) mod told;
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
@@ -65,7 +66,11 @@ pub(crate) struct Caches {
     pub alerting: Told<Finding>,
     /// What was measured of agents' canaries.
     pub canary_measured: Told<Reading>,
+    /// What the API server would not take of what leads to an agent, told by the agent controller.
+    pub refused_routes: Cache<RefusedRoutes>,
     children: [Cache<Child>; ChildKind::ALL.len()],
+    /// Of optional kinds, whether the cluster has them.
+    kinds: [AtomicBool; ChildKind::ALL.len()],
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
     /// The watches of what children are made from.
@@ -102,6 +107,23 @@ pub(crate) struct Primary {
     pub is_scaled: bool,
 }
 
+/// Why what leads to an agent is not as it should be, by who reads it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RefusedRoutes {
+    pub gateway: Option<String>,
+    pub mesh: Option<String>,
+}
+
+impl RefusedRoutes {
+    /// Of each reader the first reason counts.
+    pub(crate) fn add(&mut self, kind: ChildKind, why: Option<String>) {
+        let of_reader = if kind == ChildKind::HttpRoute { &mut self.gateway } else { &mut self.mesh };
+        if of_reader.is_none() {
+            *of_reader = why;
+        }
+    }
+}
+
 /// How often a policy was broken, and by whom.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Violations {
@@ -122,6 +144,19 @@ pub(crate) struct ReleasedTools {
 impl Caches {
     pub(crate) fn children(&self, kind: ChildKind) -> &Cache<Child> {
         &self.children[kind as usize]
+    }
+
+    /// Whether the cluster has this kind.
+    pub(crate) fn has_kind(&self, kind: ChildKind) -> bool {
+        !kind.is_optional() || self.kinds[kind as usize].load(Ordering::SeqCst)
+    }
+
+    /// Takes note of whether the cluster has an optional kind. Of one that is gone, so are all objects.
+    pub(crate) fn know_kind(&self, kind: ChildKind, is_there: bool) {
+        self.kinds[kind as usize].store(is_there, Ordering::SeqCst);
+        if !is_there {
+            self.children(kind).retain(None, &HashSet::new());
+        }
     }
 
     /// Whether the Secrets of a namespace are known, so that a missing one is really missing.

@@ -88,7 +88,7 @@ pub(crate) async fn apply(
                 return Ok(Outcome::Created);
             }
             Ok(None) => {}
-            Err(error) => return refused(error),
+            Err(error) => return refused(kind, error),
         }
     }
     let known = before.as_ref().is_some_and(|before| before.owner.as_deref() == Some(owner));
@@ -100,7 +100,7 @@ pub(crate) async fn apply(
     let exists = known || found.is_some();
     let mut object = match send(&api, kind, &key.name, desired, manager, exists).await {
         Ok(object) => object,
-        Err(error) => return refused(error),
+        Err(error) => return refused(kind, error),
     };
     written(context, kind, key, &mut object, wanted);
     Ok(match before {
@@ -128,9 +128,10 @@ pub(crate) fn written(context: &Context, kind: ChildKind, key: Key, object: &mut
     });
 }
 
-/// A refusal is something to tell the user; all else is tried again.
-fn refused(error: kube::Error) -> Result<Outcome, Error> {
+/// A refusal is something to tell the user; all else is tried again. A kind of others may be gone, or be served in another version.
+fn refused(kind: ChildKind, error: kube::Error) -> Result<Outcome, Error> {
     match error {
+        kube::Error::Api(status) if status.code == 404 && kind.is_optional() => Ok(Outcome::Refused(status.message)),
         kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Ok(Outcome::Refused(status.message)),
         error => Err(error.into()),
     }

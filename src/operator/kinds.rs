@@ -17,7 +17,7 @@ use crate::control_port::Sign;
 use crate::feedback::FeedbackDelivery;
 use crate::governance::Governance;
 use crate::upkeep::Upkeep;
-use crate::{agent, dataset, evaluation_run, guardrail_policy, ingestion, knowledge_base, skill, team, tool, watches};
+use crate::{agent, dataset, evaluation_run, guardrail_policy, ingestion, knowledge_base, optional_kinds, skill, team, tool, watches};
 
 /// Makes the controllers known, in the order in which they hear of changes, and starts every watch.
 pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
@@ -59,6 +59,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
     watches::objects::<Team, _>(context, Api::all(context.client.clone()), None, |caches| &caches.teams, |team| team);
     watches::namespaces(context);
     watches::platform(context);
+    optional_kinds::watch(context, &scopes);
     for scope in &scopes {
         let is_watched = |kind: &ChildKind| !matches!(kind, ChildKind::Namespace | ChildKind::Secret) && !kind.is_optional();
         for kind in ChildKind::ALL.into_iter().filter(is_watched) {

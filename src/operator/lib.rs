@@ -21,6 +21,7 @@ mod ingestion;
 mod kinds;
 mod knowledge_base;
 pub mod metrics;
+mod optional_kinds;
 mod pending_warnings;
 mod policy_file;
 mod quantity;

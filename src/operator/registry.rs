@@ -42,7 +42,6 @@ pub(crate) enum Change {
     /// Something else was measured of this agent's canary.
     CanaryMeasured(Key),
     /// A kind of others is installed or gone.
-    #[expect(dead_code, reason = "nobody looks for them in this version")]
     Kinds,
     /// A Team waits until rows of an earlier one have gone.
     RowsInTheWay(Key),

@@ -48,6 +48,54 @@ pub struct Settings {
     pub secrets_hash_key: Vec<u8>,
     /// Signs the tokens with which runtimes report the end of an evaluation. Nobody is called back without it.
     pub callback_key: Option<CallbackKey>,
+    /// The Gateway that agents may opt in to.
+    pub gateway: Option<Gateway>,
+}
+
+/// A Gateway of the Gateway API, and the hostname that an agent has there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gateway {
+    pub name: String,
+    pub namespace: String,
+    /// One of its listeners. Empty: all that take the route.
+    pub section_name: String,
+    /// With `{agent}` and `{team}` in it.
+    pub hostname: String,
+}
+
+/// The same, where there may be none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "GatewayFields")]
+pub struct GatewaySettings(pub Option<Gateway>);
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct GatewayFields {
+    name: String,
+    namespace: String,
+    section_name: String,
+    hostname: String,
+}
+
+impl TryFrom<GatewayFields> for GatewaySettings {
+    type Error = String;
+
+    /// Two agents never have one hostname: names may hold hyphens and no dots, so that a dot keeps agent and team apart.
+    fn try_from(GatewayFields { name, namespace, section_name, hostname }: GatewayFields) -> Result<Self, String> {
+        if name.is_empty() {
+            return Ok(Self(None));
+        }
+        if namespace.is_empty() {
+            return Err("namespace: is required, the Gateway's own".to_owned());
+        }
+        let once = |word: &str| hostname.find(word).filter(|at| hostname.rfind(word) == Some(*at));
+        match (once("{agent}"), once("{team}")) {
+            (Some(agent), Some(team)) if hostname[agent.min(team)..agent.max(team)].contains('.') => {
+                Ok(Self(Some(Gateway { name, namespace, section_name, hostname })))
+            }
+            _ => Err("hostname: must have {agent} and {team} in it, once each and with a dot between them".to_owned()),
+        }
+    }
 }
 
 /// What every agent is told of the platform around it. What is not set is not told.
@@ -239,5 +287,28 @@ fn name_servers() -> NetworkPolicyPeer {
         namespace_selector: labelled("kubernetes.io/metadata.name", "kube-system"),
         pod_selector: labelled("k8s-app", "kube-dns"),
         ip_block: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_has_a_hostname_that_no_two_agents_share() {
+        let read = |text: &str| serde_json::from_str::<GatewaySettings>(text).map_err(|error| error.to_string());
+        let with = |hostname: &str| read(&format!(r#"{{"name": "public", "namespace": "gateways", "hostname": "{hostname}"}}"#));
+        assert_eq!(read("{}"), Ok(GatewaySettings(None)));
+        assert_eq!(read(r#"{"namespace": "gateways", "hostname": "anything"}"#), Ok(GatewaySettings(None)), "a Gateway has a name");
+        for hostname in ["{agent}.{team}.example.com", "a-{agent}.teams.{team}", "{team}.{agent}"] {
+            assert_eq!(with(hostname).unwrap().0.unwrap().hostname, hostname);
+        }
+        for hostname in
+            ["", "{agent}.example.com", "{team}.example.com", "{agent}-{team}.example.com", "{agent}.{agent}.{team}", "{agent}{team}.com"]
+        {
+            assert!(with(hostname).unwrap_err().contains("with a dot between them"), "{hostname}");
+        }
+        assert!(read(r#"{"name": "public", "hostname": "{agent}.{team}"}"#).unwrap_err().contains("namespace"));
+        assert!(read(r#"{"class": "traefik"}"#).is_err());
     }
 }

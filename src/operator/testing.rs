@@ -42,6 +42,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         max_concurrent_rollouts: 1,
         secrets_hash_key: b"a key for tests".to_vec(),
         callback_key: None,
+        gateway: None,
     }
 }
 

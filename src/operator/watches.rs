@@ -189,6 +189,15 @@ pub(crate) fn platform(context: &Arc<Context>) {
 
 pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) {
     context.caches.made.expect();
+    follow_children(context, kind, scope);
+}
+
+/// Watches objects of a kind that the cluster may lose. Nobody waits for their first list.
+pub(crate) fn optional_children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) -> AbortHandle {
+    follow_children(context, kind, scope)
+}
+
+fn follow_children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) -> AbortHandle {
     let held = context.clone();
     spawn(context, &kind.resource().plural, async move {
         let context = held;
@@ -206,8 +215,9 @@ pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<St
             // Whoever owned what is gone finds out at the next resync.
             WatchEvent::Listed(keys) => drop(cache.retain(scope.as_deref(), &keys)),
         };
-        follow(api, Some(&selector), Some(&context.caches.made), hear).await;
-    });
+        let readiness = Some(&context.caches.made).filter(|_| !kind.is_optional());
+        follow(api, Some(&selector), readiness, hear).await;
+    })
 }
 
 /// Waits until what children are compared with is known; for Secrets, within reason.
@@ -246,6 +256,7 @@ fn note(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject
             && before.matches_hash == child.matches_hash
             && child.matches_hash.is_some()
             && before.deployment == child.deployment
+            && before.route == child.route
             && before.deleting == child.deleting
     });
     let (uid, version) = (child.uid.clone(), child.resource_version);

@@ -2,30 +2,104 @@
 //! DestinationRules. Their kinds are compiled in nowhere: objects are JSON, and exist where their kinds do ([`ChildKind::is_optional`]).
 //!
 //! Everything here but [`gather`] is pure. The weight is that of the status, so that REST, the Gateway and the mesh follow one number.
+//! `objects` makes what leads there, `told` says in the status whether it does.
 
+mod objects;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kube::Resource;
 use serde_json::Value;
-use slipway_api::canary::Carrier;
-use slipway_api::condition::{EXPOSED, Finding};
+use slipway_api::agent::Access;
+use slipway_api::canary::CanaryPhase;
 use slipway_api::{Agent, CanaryStatus, Track};
+use slipway_cluster::Key;
 
-use crate::caches::ChildKind;
+use crate::caches::child::{Child, Mesh, RouteState};
+use crate::caches::{ChildKind, RefusedRoutes};
+use crate::children::Outcome;
 use crate::context::Context;
-use crate::settings::Settings;
+use crate::settings::{Gateway, Settings};
+
+pub(super) use told::{carriers, exposed};
+
+/// The most characters of a hostname, and of one of its labels.
+const MAX_HOSTNAME: usize = 253;
+const MAX_LABEL: usize = 63;
 
 /// What surrounds an Agent that may be routed to.
-pub(super) struct Seen;
+#[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The slug of the team that owns the namespace.
+    team: Option<String>,
+    /// Whether the cluster has HTTPRoutes.
+    has_gateway_kinds: bool,
+    /// Whether it has VirtualServices and DestinationRules.
+    has_mesh_kinds: bool,
+    /// Whether both tracks have a Service beside the agent's own.
+    has_services: bool,
+    /// Of the namespace.
+    mesh: Mesh,
+    /// What Gateways say of the agent's HTTPRoute, where there is one.
+    route: Option<RouteState>,
+    /// Whether the agent has a VirtualService and both DestinationRules.
+    has_mesh_objects: bool,
+    /// What the API server would not take of all these.
+    refused: RefusedRoutes,
+}
 
 /// Reads it from the caches.
-pub(super) fn gather(_agent: &Agent, _context: &Context) -> Seen {
-    Seen
+pub(super) fn gather(agent: &Agent, context: &Context) -> Seen {
+    let (caches, key) = (&context.caches, Key::of(agent));
+    let is_there = |kind: ChildKind, name: &str| owned(agent, kind, name, context).is_some();
+    let of_mesh = || names(&key.name).into_iter().filter(|(kind, _)| *kind != ChildKind::HttpRoute);
+    let services = [Track::primary(&key.name), Track::Canary.workload(&key.name)];
+    Seen {
+        team: caches.team_of(&key.namespace),
+        has_gateway_kinds: caches.has_kind(ChildKind::HttpRoute),
+        has_mesh_kinds: of_mesh().all(|(kind, _)| caches.has_kind(kind)),
+        has_services: services.iter().all(|name| is_there(ChildKind::Service, name)),
+        mesh: caches.children(ChildKind::Namespace).get(&Key::new("", &key.namespace)).map(|namespace| namespace.mesh).unwrap_or_default(),
+        route: owned(agent, ChildKind::HttpRoute, &key.name, context).and_then(|child| child.route.as_deref().cloned()),
+        has_mesh_objects: of_mesh().all(|(kind, name)| is_there(kind, &name)),
+        refused: caches.refused_routes.get(&key).map(|refused| (*refused).clone()).unwrap_or_default(),
+    }
 }
 
-/// The objects that there should be. `weight` is the canary's share; None without a canary.
-pub(super) fn build(_agent: &Agent, _weight: Option<u8>, _seen: &Seen, _settings: &Settings) -> Vec<(ChildKind, Value)> {
-    Vec::new()
+/// An object of this very Agent that stays.
+fn owned(agent: &Agent, kind: ChildKind, name: &str, context: &Context) -> Option<Arc<Child>> {
+    let child = context.caches.children(kind).get(&Key::new(Key::of(agent).namespace, name))?;
+    (child.owner.is_some() && child.owner == agent.meta().uid && !child.deleting).then_some(child)
 }
 
-/// All such objects that an agent can have.
+/// What led to an Agent, or weighed its tracks, and is no longer to.
+pub(super) fn unwanted(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, context: &Context) -> Vec<(ChildKind, String)> {
+    let all = names(&Key::of(agent).name).into_iter();
+    all.filter(|route| !wanted.contains(route) && owned(agent, route.0, &route.1, context).is_some()).collect()
+}
+
+/// The objects that there should be. `weight` is the canary's share; None without a canary. Those that name others come after them.
+pub(super) fn build(agent: &Agent, weight: Option<u8>, seen: &Seen, settings: &Settings) -> Vec<(ChildKind, Value)> {
+    let canary = agent.status.as_ref().and_then(|status| status.canary.as_ref());
+    // Before a canary serves, and while it drains, all goes to the agent's own Service: nothing leads to what is about to come or go.
+    let weight = weight.filter(|_| seen.has_services && canary.is_some_and(takes_part));
+    let mut routes = Vec::new();
+    if let Ok((gateway, hostname)) = exposure(agent, seen, settings) {
+        routes.push((ChildKind::HttpRoute, objects::http_route(agent, weight, gateway, &hostname)));
+    }
+    if let Some(weight) = weight.filter(|_| seen.has_mesh_kinds && seen.mesh == Mesh::Enrolled) {
+        routes.extend(objects::destination_rules(agent, settings).map(|rule| (ChildKind::DestinationRule, rule)));
+        routes.push((ChildKind::VirtualService, objects::virtual_service(agent, weight, settings)));
+    }
+    routes
+}
+
+/// All such objects that an agent can have. Those that name others are deleted before them.
 pub(super) fn names(agent: &str) -> [(ChildKind, String); 4] {
     [
         (ChildKind::HttpRoute, agent.to_owned()),
@@ -40,27 +114,57 @@ pub(super) fn is_name(agent: &str, kind: ChildKind, name: &str) -> bool {
     kind.is_optional() && names(agent).iter().any(|(of_kind, known)| *of_kind == kind && known == name)
 }
 
-/// Who sends a canary its share, and who does not.
-#[expect(dead_code, reason = "this version runs no canary")]
-pub(super) fn carriers(_agent: &Agent, _canary: &CanaryStatus, _seen: &Seen, _settings: &Settings) -> Vec<Carrier> {
-    Vec::new()
-}
-
-/// Whether the Gateway leads to the agent, where its spec asks for that.
-pub(super) fn exposed(agent: &Agent, _seen: &Seen, _settings: &Settings) -> Option<Finding> {
-    agent.spec.expose.map(|_| Finding::new(EXPOSED, false, "NotInThisVersion", "spec.expose: this version of Slipway makes no routes"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes_have_names_that_no_workload_has() {
-        for (kind, name) in names("helper") {
-            assert!(is_name("helper", kind, &name), "{kind:?} {name}");
-            assert!(Track::ALL.into_iter().all(|track| !crate::agent::build::is_name("helper", track, kind, &name)), "{kind:?} {name}");
-        }
-        assert!(!is_name("helper", ChildKind::Service, "helper") && !is_name("helper", ChildKind::HttpRoute, "other"));
+/// Why an object that leads to an agent is not as it should be, after that was tried.
+pub(super) fn refusal(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Taken => Some(format!("{kind:?} {name} exists and does not belong to this Agent; delete it")),
+        Outcome::Left => Some(format!("{kind:?} {name} of an earlier Agent of this name has yet to go")),
+        Outcome::Refused(why) => Some(format!("the API server refused {kind:?} {name}: {why}")),
+        Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => None,
     }
+}
+
+/// Whether a canary has its share of requests, be it none of them.
+fn takes_part(canary: &CanaryStatus) -> bool {
+    use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
+    match canary.phase {
+        Serving | Paused | Inconclusive | Succeeded | Promoting => true,
+        Progressing | Draining | RolledBack => false,
+    }
+}
+
+/// The Gateway and the hostname that lead to an agent which asks for that; or why nothing does, as a reason and a message.
+fn exposure<'a>(agent: &Agent, seen: &Seen, settings: &'a Settings) -> Result<(&'a Gateway, String), (&'static str, String)> {
+    let refused = |reason: &'static str, message: &str| Err((reason, message.to_owned()));
+    if agent.spec.expose.is_none() {
+        return refused("NotExposed", "the agent is not exposed");
+    }
+    if agent.spec.access == Some(Access::Platform) {
+        return refused("AccessPlatform", "spec.access: platform keeps all but the platform from the agent");
+    }
+    let Some(gateway) = &settings.gateway else {
+        return refused("NoGateway", "the chart names no Gateway (gateway.name)");
+    };
+    if !seen.has_gateway_kinds {
+        return refused("GatewayKindsMissing", "the kinds of the Gateway API are not installed");
+    }
+    let Some(team) = &seen.team else {
+        return refused("NoTeam", "the namespace is no team's");
+    };
+    let hostname = gateway.hostname.replace("{agent}", &Key::of(agent).name).replace("{team}", team);
+    if is_hostname(&hostname) {
+        Ok((gateway, hostname))
+    } else {
+        Err(("HostnameInvalid", format!("{hostname} is no hostname: at most {MAX_HOSTNAME} characters, in labels of at most {MAX_LABEL}")))
+    }
+}
+
+/// As the Gateway API wants it: labels of lower-case letters, digits and hyphens, and no wildcard.
+fn is_hostname(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let ends_well = !label.starts_with('-') && !label.ends_with('-');
+        (1..=MAX_LABEL).contains(&label.len()) && ends_well && label.bytes().all(is_inner)
+    };
+    text.len() <= MAX_HOSTNAME && text.split('.').all(is_label)
 }

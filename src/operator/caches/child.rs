@@ -42,6 +42,29 @@ pub(crate) struct Child {
     pub scaled_by_flagger: bool,
     /// Whether this Service selects the pods of Flagger's copy of an agent's Deployment.
     pub selects_primary: bool,
+    pub route: Option<Box<RouteState>>,
+    /// Of a Namespace.
+    pub mesh: Mesh,
+}
+
+/// What Gateways say of an HTTPRoute in its present form.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RouteState {
+    /// None while none of them has said anything.
+    pub accepted: Option<bool>,
+    /// Why it is not accepted.
+    pub message: String,
+}
+
+/// Whether a mesh of Istio carries what is sent within a namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Mesh {
+    /// The namespace is in no mesh.
+    #[default]
+    Absent,
+    /// It is in the ambient mesh, which routes by HTTP only where there is a waypoint.
+    WithoutWaypoint,
+    Enrolled,
 }
 
 /// The part of a Job's status that ingestions' statuses are made from.
@@ -107,6 +130,8 @@ impl Child {
             job: JobState::of(object).map(Box::new),
             scaled_by_flagger: scales(object, FLAGGER),
             selects_primary: selects_primary(object),
+            route: RouteState::of(object).map(Box::new),
+            mesh: Mesh::of(object),
         }
     }
 
@@ -150,9 +175,13 @@ pub(crate) fn version(object: &DynamicObject) -> u64 {
     object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+fn is_a(object: &DynamicObject, kind: &str) -> bool {
+    object.types.as_ref().is_some_and(|types| types.kind == kind)
+}
+
 impl JobState {
     fn of(object: &DynamicObject) -> Option<Self> {
-        if object.types.as_ref().is_none_or(|types| types.kind != "Job") {
+        if !is_a(object, "Job") {
             return None;
         }
         let status = object.data.get("status").and_then(|status| JobStatus::deserialize(status).ok()).unwrap_or_default();
@@ -170,7 +199,7 @@ impl JobState {
 
 impl DeploymentState {
     pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
-        if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
+        if !is_a(object, "Deployment") {
             return None;
         }
         let wanted = object.data.get("spec").and_then(|spec| spec.get("replicas")).and_then(Value::as_i64).unwrap_or(1);
@@ -200,11 +229,101 @@ impl DeploymentState {
     }
 }
 
+/// The most characters that are kept of what others say.
+const MAX_WORDS: usize = 512;
+
+impl RouteState {
+    fn of(object: &DynamicObject) -> Option<Self> {
+        if !is_a(object, "HTTPRoute") {
+            return None;
+        }
+        let parents = object.data.pointer("/status/parents").and_then(Value::as_array);
+        let all = parents.into_iter().flatten().filter_map(|parent| parent.get("conditions")?.as_array()).flatten();
+        let is_present = |condition: &&Value| {
+            let seen = condition.get("observedGeneration").and_then(Value::as_i64);
+            seen.is_none_or(|seen| Some(seen) == object.meta().generation)
+        };
+        let present: Vec<&Value> = all.filter(is_present).collect();
+        let word = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let find = |kind: &str, status: &str| {
+            present.iter().copied().find(|condition| word(condition, "type") == kind && word(condition, "status") == status)
+        };
+        Some(match find("Accepted", "False").or_else(|| find("ResolvedRefs", "False")) {
+            Some(refusal) => {
+                let words = format!("{}: {}", word(refusal, "reason"), word(refusal, "message"));
+                Self { accepted: Some(false), message: words.chars().take(MAX_WORDS).collect() }
+            }
+            None => Self { accepted: find("Accepted", "True").map(|_| true), message: String::new() },
+        })
+    }
+}
+
+impl Mesh {
+    fn of(object: &DynamicObject) -> Self {
+        if !is_a(object, "Namespace") {
+            return Self::Absent;
+        }
+        let label = |name: &str| object.labels().get(name).map(String::as_str).filter(|value| !value.is_empty());
+        let injection = label("istio-injection");
+        if injection == Some("enabled") || (injection.is_none() && label("istio.io/rev").is_some()) {
+            return Self::Enrolled;
+        }
+        match (label("istio.io/dataplane-mode"), label("istio.io/use-waypoint")) {
+            (Some("ambient"), Some(waypoint)) if waypoint != "none" => Self::Enrolled,
+            (Some("ambient"), _) => Self::WithoutWaypoint,
+            _ => Self::Absent,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_route_tells_what_gateways_say_of_its_present_form() {
+        let state = |conditions: Value| {
+            let body = json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "r", "generation": 3}, "spec": {},
+                "status": {"parents": [{"controllerName": "example.com/gateway", "conditions": conditions}]},
+            });
+            *Child::look(&serde_json::from_value(body).unwrap(), None, || None, "us").route.unwrap()
+        };
+        let condition = |kind: &str, status: &str, generation: i64| json!({"type": kind, "status": status, "reason": "R", "message": "m".repeat(MAX_WORDS), "observedGeneration": generation});
+        let accepted = condition("Accepted", "True", 3);
+        assert_eq!(state(json!([])), RouteState::default(), "nobody has said anything");
+        assert_eq!(state(json!([condition("Accepted", "True", 2)])), RouteState::default(), "what was said was of an earlier form");
+        assert_eq!(state(json!([accepted, condition("ResolvedRefs", "True", 3)])).accepted, Some(true));
+        for refusal in [condition("Accepted", "False", 3), condition("ResolvedRefs", "False", 3)] {
+            let refused = state(json!([accepted, refusal]));
+            assert_eq!((refused.accepted, refused.message.len()), (Some(false), MAX_WORDS));
+            assert!(refused.message.starts_with("R: mmm"), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_tells_whether_a_mesh_routes_in_it() {
+        let mesh = |kind: &str, labels: Value| {
+            let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "team-a", "labels": labels}});
+            Child::look(&serde_json::from_value(body).unwrap(), None, || None, "us").mesh
+        };
+        for (labels, expected) in [
+            (json!({}), Mesh::Absent),
+            (json!({"istio-injection": "enabled"}), Mesh::Enrolled),
+            (json!({"istio.io/rev": "canary"}), Mesh::Enrolled),
+            (json!({"istio.io/rev": ""}), Mesh::Absent),
+            (json!({"istio-injection": "disabled", "istio.io/rev": "canary"}), Mesh::Absent),
+            (json!({"istio.io/dataplane-mode": "ambient"}), Mesh::WithoutWaypoint),
+            (json!({"istio.io/dataplane-mode": "ambient", "istio.io/use-waypoint": "none"}), Mesh::WithoutWaypoint),
+            (json!({"istio.io/dataplane-mode": "ambient", "istio.io/use-waypoint": "waypoint"}), Mesh::Enrolled),
+            (json!({"istio.io/dataplane-mode": "none", "istio.io/use-waypoint": "waypoint"}), Mesh::Absent),
+        ] {
+            assert_eq!(mesh("Namespace", labels.clone()), expected, "{labels}");
+            assert_eq!(mesh("ConfigMap", labels), Mesh::Absent);
+        }
+    }
 
     #[test]
     fn a_job_tells_how_it_ended() {
