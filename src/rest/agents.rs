@@ -1,5 +1,8 @@
 //! Agents: list, get, create and delete.
+//!
+//! `change` and `run` change one, `canary` puts another beside it, `gate` asks who may lower what it is held to, `view` is its form.
 
+pub(crate) mod canary;
 pub(crate) mod change;
 mod gate;
 pub(crate) mod run;

@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kube::ResourceExt;
 use kube::api::{Api, ObjectMeta};
-use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
 use slipway_api::{Agent, Dataset, EvaluationRun, EvaluationRunSpec, ids, labels, names};
 use slipway_http::{Error, StatusCode};
@@ -27,7 +26,7 @@ use crate::list_cache::ListEntry;
 use crate::page::{Page, page_of};
 use crate::permission::Right;
 use crate::route::Parameter;
-use crate::{cluster_error, gitops, releases, write};
+use crate::{cluster_error, gitops, random, releases, write};
 
 pub(crate) use comparison::{BOTH, compare};
 use request::{NewRun, Wanted};
@@ -171,15 +170,13 @@ fn name(call: &Call) -> Result<String, Error> {
 
 /// A ULID in lower case, which follows from the Idempotency-Key if there is one.
 pub(crate) fn ulid(call: &Call) -> Result<String, Error> {
-    let (time, random) = if let Some(digest) = write::key_digest(call) {
+    let (time, bits) = if let Some(digest) = write::key_digest(call) {
         let [head, tail] = [0, 16].map(|at| digest[at..at + 16].iter().fold(0, |number, byte| number << 8 | u128::from(*byte)));
         (UNIX_EPOCH + Duration::from_millis(u64::try_from(head >> 80).unwrap_or_default()), tail)
     } else {
-        let mut random = [0; 16];
-        SystemRandom::new().fill(&mut random).map_err(|_| Error::internal("the kernel gave no random bytes"))?;
-        (SystemTime::now(), u128::from_ne_bytes(random))
+        (SystemTime::now(), random::bits()?)
     };
-    Ok(slipway_http::ulid(time, random).to_string().to_lowercase())
+    Ok(slipway_http::ulid(time, bits).to_string().to_lowercase())
 }
 
 fn api(call: &Call) -> Api<EvaluationRun> {

@@ -31,6 +31,7 @@ mod page;
 mod permission;
 mod platform;
 mod radar;
+mod random;
 mod rate_limiter;
 mod relay;
 mod releases;

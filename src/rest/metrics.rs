@@ -45,12 +45,18 @@ struct ByOutcome {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByTrack {
+    track: &'static str,
+}
+
 /// The counters, shared by clones.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     answers: Family<ByClass, Counter>,
     refusals: Family<ByStatus, Counter>,
     deliveries: Family<ByOutcome, Counter>,
+    fallbacks: Family<ByTrack, Counter>,
     /// Running calls to agents, streams included.
     pub relays: Gauge<i64, AtomicI64>,
     /// Running event streams.
@@ -61,6 +67,7 @@ pub(crate) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let (answers, refusals, deliveries) = (Family::default(), Family::default(), Family::default());
+        let fallbacks: Family<ByTrack, Counter> = Family::default();
         let (relays, listeners): (Gauge<_, _>, Gauge<_, _>) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::with_prefix("slipway_rest");
         registry.register("answers", "Calls that were answered, or whose answer has begun", answers.clone());
@@ -70,9 +77,14 @@ impl Default for Metrics {
             "Marks that were sent to MLflow while their callers waited, by outcome",
             deliveries.clone(),
         );
+        registry.register(
+            "canary_fallbacks",
+            "Calls that went to an agent's own Service because that of the track they were for could not be used",
+            fallbacks.clone(),
+        );
         registry.register("relays_in_flight", "Calls to agents that are under way, streams included", relays.clone());
         registry.register("listeners", "Open streams of events", listeners.clone());
-        Self { answers, refusals, deliveries, relays, listeners, registry: Arc::new(registry) }
+        Self { answers, refusals, deliveries, fallbacks, relays, listeners, registry: Arc::new(registry) }
     }
 }
 
@@ -89,6 +101,11 @@ impl Metrics {
     /// Counts a mark for MLflow: `delivered`, `no_trace` or `failed`.
     pub(crate) fn delivery(&self, outcome: &'static str) {
         self.deliveries.get_or_create(&ByOutcome { outcome }).inc();
+    }
+
+    /// Counts a call whose track could not be reached.
+    pub(crate) fn fallback(&self, track: &'static str) {
+        self.fallbacks.get_or_create(&ByTrack { track }).inc();
     }
 
     /// The metrics in the text format of Prometheus, without `# EOF`.
@@ -130,6 +147,7 @@ mod tests {
         }
         metrics.relays.inc();
         metrics.delivery("failed");
+        metrics.fallback("canary");
         let text = metrics.text();
         for line in [
             r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="2xx"} 2"#,
@@ -138,6 +156,7 @@ mod tests {
             r#"slipway_rest_answers_total{method="OTHER",route="none",status="4xx"} 2"#,
             r#"slipway_rest_refusals_total{method="GET",route="/agents/{id}",status="403"} 1"#,
             r#"slipway_rest_refusals_total{method="PATCH",route="/agents/{id}",status="409"} 1"#,
+            r#"slipway_rest_canary_fallbacks_total{track="canary"} 1"#,
             "slipway_rest_relays_in_flight 1",
             "slipway_rest_listeners 0",
         ] {

@@ -218,6 +218,27 @@ mod tests {
     }
 
     #[test]
+    fn a_canary_is_made_and_changes_its_agent() {
+        let document = document(&routes::all());
+        let canary = &document["paths"]["/agents/{id}/canary"];
+        let takes = |operation: &Value, header: &str| {
+            let wanted = parts::parameter(header);
+            operation["parameters"].as_array().unwrap().contains(&wanted)
+        };
+        assert!(takes(&canary["post"], "IdempotencyKey") && takes(&canary["post"], "IfMatch"));
+        assert!(takes(&canary["patch"], "IfMatch") && !takes(&canary["patch"], "IdempotencyKey"));
+        for end in ["promote", "rollback"] {
+            let operation = &document["paths"][format!("/agents/{{id}}/canary/{end}")]["post"];
+            assert!(takes(operation, "IfMatch") && operation.get("requestBody").is_none(), "{end}");
+        }
+        let config = &document["components"]["schemas"]["CanaryStart"]["properties"]["config"];
+        assert_eq!((&config["required"], &config["additionalProperties"]), (&json!(["weight"]), &json!(false)));
+        let fields = config["properties"].as_object().unwrap();
+        assert!(fields.contains_key("system_prompt") && fields.contains_key("governance") && fields.contains_key("analysis"));
+        assert!(["slug", "suspend", "canary", "expose", "overrides", "enabled"].iter().all(|none| !fields.contains_key(*none)));
+    }
+
+    #[test]
     fn a_refusal_is_told_where_it_can_come() {
         let document = document(&routes::all());
         let statuses = |path: &str, method: &str| {
@@ -228,6 +249,11 @@ mod tests {
         assert_eq!(statuses("/health", "get"), "200 400 401 500 503");
         assert_eq!(statuses("/agents", "get"), "200 400 401 403 404 500 503");
         assert_eq!(statuses("/agents", "post"), "201 400 401 403 404 408 409 413 415 500 503");
+        assert_eq!(statuses("/agents/{id}/canary", "get"), "200 400 401 403 404 500 503");
+        assert_eq!(statuses("/agents/{id}/canary", "post"), "201 400 401 403 404 408 409 413 415 500 503");
+        assert_eq!(statuses("/agents/{id}/canary", "patch"), "200 400 401 403 404 408 409 413 415 500 503");
+        assert_eq!(statuses("/agents/{id}/canary/promote", "post"), "200 400 401 403 404 409 500 503");
+        assert_eq!(statuses("/agents/{id}/canary/rollback", "post"), "200 400 401 403 404 409 500 503");
         assert_eq!(statuses("/agents/{id}/chat", "post"), "200 400 401 403 404 408 409 413 415 429 500 502 503 504");
     }
 }

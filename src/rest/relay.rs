@@ -1,7 +1,7 @@
 //! Relays calls to agents (chat, conversations, memories, suggestions). A call ends on both sides when one side ends it.
 //!
-//! `target` finds the agent, `endpoint` resolves and verifies its Service, `agent_transport` sends the request, `headers`
-//! selects the headers, `response` passes the reply on. `stored_conversations` answers for agents without pods from the
+//! `target` finds the agent, `track` chooses between its tracks while it has a canary, `endpoint` resolves and verifies its Service,
+//! `agent_transport` sends the request, `headers` selects the headers, `response` passes the reply on. `stored_conversations` answers for agents without pods from the
 //! database. `worker` calls the workers of teams by the same way.
 
 mod agent_transport;
@@ -11,10 +11,12 @@ mod response;
 mod schemas;
 mod stored_conversations;
 mod target;
+mod track;
 mod worker;
 
 use std::fmt::Write;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -31,8 +33,8 @@ use crate::context::RestSettings;
 use crate::page::Page;
 use crate::rate_limiter::Permit;
 use crate::route::Parameter;
-use agent_transport::{AgentRequest, AgentTransport, Content, TransportError};
-use endpoint::Endpoints;
+use agent_transport::{AgentBody, AgentRequest, AgentTransport, Content, TransportError};
+use endpoint::{Endpoint, Endpoints};
 use response::BodyForm;
 use schemas::{
     Chat, ChatReply, Conversation, ConversationStatus, ConversationSummary, Forgotten, Memory, MemoryResults, MemorySearch, MemoryStatus,
@@ -40,6 +42,7 @@ use schemas::{
 };
 pub(crate) use stored_conversations::from_database;
 pub(crate) use target::{Target, target};
+use track::{By, Destination, Shares};
 use worker::Workers;
 pub(crate) use worker::{WorkerBody, WorkerCall};
 
@@ -117,14 +120,15 @@ impl<A: Answer> Answer for Relayed<A> {
 
 pub(crate) async fn chat(call: Call<Passed<Chat>>) -> Result<Relayed<Data<ChatReply>>, Error> {
     let response_timeout = call.context.relay.chat_timeout;
-    json(call, Method::POST, "/chat".to_owned(), BodyForm::InData, response_timeout).await
+    json(call, Question::new(Method::POST, "/chat", By::Body), BodyForm::InData, response_timeout).await
 }
 
 pub(crate) async fn stream(call: Call<Passed<Chat>>) -> Result<Events, Error> {
     let response_timeout = call.context.relay.chat_timeout;
     let (call, body) = call.split();
     let target = target(&call).await?;
-    let (response, permit) = send(&call, &target, Method::POST, "/chat/stream".to_owned(), body, response_timeout).await?;
+    let question = Question::new(Method::POST, "/chat/stream", By::Body);
+    let (response, permit) = send(&call, &target, question, body, response_timeout).await?;
     response::stream(&target, response, permit).map(Events)
 }
 
@@ -135,7 +139,7 @@ pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<Convers
         return stored_conversations::open(&call, &target, &reason).await?.conversations(query).await.map(Relayed::of);
     }
     let path = with_query(&mut call, "/conversations", &["limit", "cursor", "search"])?;
-    ask(call, target, Method::GET, path, BodyForm::AsIs, RESPONSE_TIMEOUT).await
+    ask(call, target, Question::new(Method::GET, path, By::Shared), BodyForm::AsIs, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn conversation(call: Call) -> Result<Relayed<Data<Conversation>>, Error> {
@@ -144,22 +148,34 @@ pub(crate) async fn conversation(call: Call) -> Result<Relayed<Data<Conversation
     if let Some(reason) = target.no_pods_reason() {
         return stored_conversations::open(&call, &target, &reason).await?.conversation(&id).await.map(Relayed::of);
     }
-    ask(call, target, Method::GET, format!("/conversations/{id}"), BodyForm::InData, RESPONSE_TIMEOUT).await
+    let question = Question::new(Method::GET, format!("/conversations/{id}"), By::Conversation(id));
+    ask(call, target, question, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn delete_conversation(call: Call) -> Result<Relayed<Data<Forgotten>>, Error> {
-    let path = format!("/conversations/{}", id(&call, "cid", "conversation")?);
-    json(call, Method::DELETE, path, BodyForm::InData, RESPONSE_TIMEOUT).await
+    let id = id(&call, "cid", "conversation")?;
+    let question = Question::new(Method::DELETE, format!("/conversations/{id}"), By::Conversation(id));
+    json(call, question, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn conversation_status(call: Call) -> Result<Relayed<Data<ConversationStatus>>, Error> {
-    let path = format!("/conversations/{}/status", id(&call, "cid", "conversation")?);
-    json(call, Method::GET, path, BodyForm::InData, RESPONSE_TIMEOUT).await
+    let id = id(&call, "cid", "conversation")?;
+    let question = Question::new(Method::GET, format!("/conversations/{id}/status"), By::Conversation(id));
+    json(call, question, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn suggestions(mut call: Call) -> Result<Relayed<Data<Suggestions>>, Error> {
-    let path = with_query(&mut call, "/suggestions", &["conversation_id"])?;
-    json(call, Method::GET, path, BodyForm::InData, RESPONSE_TIMEOUT).await
+    let mut query = std::mem::take(&mut call.query);
+    let conversation = query.text("conversation_id");
+    query.end()?;
+    let question = match conversation {
+        Some(id) => {
+            let path = format!("/suggestions?conversation_id={}", utf8_percent_encode(&id, NON_ALPHANUMERIC));
+            Question::new(Method::GET, path, By::Conversation(id))
+        }
+        None => Question::new(Method::GET, "/suggestions", By::Shared),
+    };
+    json(call, question, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Memory>>, Error> {
@@ -169,24 +185,39 @@ pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Memory>>, Er
         return stored_conversations::open(&call, &target, &reason).await?.memories(query).await.map(Relayed::of);
     }
     let path = with_query(&mut call, "/memory", &["limit", "cursor"])?;
-    ask(call, target, Method::GET, path, BodyForm::AsIs, RESPONSE_TIMEOUT).await
+    ask(call, target, Question::new(Method::GET, path, By::Shared), BodyForm::AsIs, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn remember(call: Call<Passed<NewMemory>>) -> Result<Relayed<Created<Memory>>, Error> {
-    json(call, Method::POST, "/memory".to_owned(), BodyForm::InData, RESPONSE_TIMEOUT).await
+    json(call, Question::new(Method::POST, "/memory", By::Shared), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn memory_status(call: Call) -> Result<Relayed<Data<MemoryStatus>>, Error> {
-    json(call, Method::GET, "/memory/status".to_owned(), BodyForm::InData, RESPONSE_TIMEOUT).await
+    json(call, Question::new(Method::GET, "/memory/status", By::Shared), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn search_memory(call: Call<Passed<MemorySearch>>) -> Result<Relayed<Data<MemoryResults>>, Error> {
-    json(call, Method::POST, "/memory/search".to_owned(), BodyForm::InData, RESPONSE_TIMEOUT).await
+    json(call, Question::new(Method::POST, "/memory/search", By::Shared), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn forget(call: Call) -> Result<Relayed<Data<Forgotten>>, Error> {
     let path = format!("/memory/{}", id(&call, "mid", "memory")?);
-    json(call, Method::DELETE, path, BodyForm::InData, RESPONSE_TIMEOUT).await
+    json(call, Question::new(Method::DELETE, path, By::Shared), BodyForm::InData, RESPONSE_TIMEOUT).await
+}
+
+/// What is asked of an agent, besides the body.
+struct Question {
+    method: Method,
+    /// Path and query, as the agent knows them.
+    path: String,
+    /// What tells the track, while the agent has a canary.
+    by: By,
+}
+
+impl Question {
+    fn new(method: Method, path: impl Into<String>, by: By) -> Self {
+        Self { method, path: path.into(), by }
+    }
 }
 
 /// The body that a call sends to the agent.
@@ -218,26 +249,24 @@ impl<T> Brought for Passed<T> {
 
 async fn json<B: Brought, A>(
     call: Call<B>,
-    method: Method,
-    path: String,
+    question: Question,
     form: BodyForm,
     response_timeout: Duration,
 ) -> Result<Relayed<A>, Error> {
     let target = target(&call).await?;
-    ask(call, target, method, path, form, response_timeout).await
+    ask(call, target, question, form, response_timeout).await
 }
 
 async fn ask<B: Brought, A>(
     call: Call<B>,
     target: Target,
-    method: Method,
-    path: String,
+    question: Question,
     form: BodyForm,
     response_timeout: Duration,
 ) -> Result<Relayed<A>, Error> {
     let (call, body) = call.split();
     let begun = Instant::now();
-    let (response, permit) = send(&call, &target, method, path, body, response_timeout).await?;
+    let (response, permit) = send(&call, &target, question, body, response_timeout).await?;
     let left = response_timeout.saturating_sub(begun.elapsed());
     match timeout(left, response::json(&target, response, form, permit, &call.slot)).await {
         Ok(reply) => reply.map(Relayed::of),
@@ -245,35 +274,67 @@ async fn ask<B: Brought, A>(
     }
 }
 
+/// The Service that a request goes to, and its endpoint.
+struct Way {
+    destination: Destination,
+    endpoint: Arc<Endpoint>,
+}
+
+/// A request as the agent gets it, but for its headers.
+#[derive(Clone)]
+struct Message {
+    method: Method,
+    path: String,
+    body: Bytes,
+}
+
 /// Sends the request, and waits for the head of a successful response.
 async fn send(
     call: &Call,
     target: &Target,
-    method: Method,
-    path: String,
+    question: Question,
     body: impl Brought,
     response_timeout: Duration,
-) -> Result<(http::Response<agent_transport::AgentBody>, Permit), Error> {
+) -> Result<(http::Response<AgentBody>, Permit), Error> {
     let context = &call.context;
     if let Some(reason) = target.no_pods_reason() {
         return Err(Error::unavailable(reason));
     }
     let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();
+    let begun = Instant::now();
     // Limits apply before the body is read.
-    let permit = context.rate_limiter.admit_call(team, &target.key.name, &target.item.id, Instant::now());
+    let permit = context.rate_limiter.admit_call(team, &target.key.name, &target.item.id, begun);
     let permit = match permit.and_then(|permit| call.slot.charge(CONNECTION_BYTES).map(|()| permit)) {
         Ok(permit) => permit,
         Err(error) => return Err(body.refuse(error).await),
     };
     let Relay { transport, endpoints, .. } = &context.relay;
-    let endpoint = match endpoints.find(target).await {
-        Ok(endpoint) => endpoint,
-        Err(error) => return Err(body.refuse(error).await),
+    let Question { method, path, by } = question;
+    let (mut way, body) = match target.item.data.canary {
+        None => match endpoints.find(target, Destination::Agent).await {
+            Ok(endpoint) => (Way { destination: Destination::Agent, endpoint }, body.bytes().await?),
+            Err(error) => return Err(body.refuse(error).await),
+        },
+        // Boxed: it is rare, and would make the future of every call large. The choice takes the body.
+        Some(weight) => {
+            let body = body.bytes().await?;
+            Box::pin(choose(call, target, weight, &by, body)).await?
+        }
     };
-    let body = body.bytes().await?;
-    let headers = headers(&call.headers, &call.id, endpoint.token.as_ref(), &body);
-    let request = AgentRequest { method, path, headers, content: Content::Whole(body) };
-    let sent = timeout(response_timeout, transport.send(&target.key, endpoint.address, request)).await;
+    let message = Message { method, path, body };
+    let again = (way.destination != Destination::Agent).then(|| message.clone());
+    let mut sent = timeout(response_timeout, deliver(call, target, &way, message)).await;
+    let unreachable = match &sent {
+        Ok(Err(TransportError::Unreachable(cause))) => Some(cause.to_string()),
+        _ => None,
+    };
+    if let (Some(why), Some(message)) = (unreachable, again) {
+        // No byte was sent.
+        endpoints.avoid(&way.destination.key(&target.key), &why);
+        way = Box::pin(fall_back(call, target, way.destination)).await?;
+        let left = response_timeout.saturating_sub(begun.elapsed());
+        sent = timeout(left, Box::pin(deliver(call, target, &way, message))).await;
+    }
     let response = match sent {
         Ok(Ok(response)) => response,
         Ok(Err(TransportError::Unreachable(cause))) => {
@@ -289,9 +350,37 @@ async fn send(
         return Ok((response, permit));
     }
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::MISDIRECTED_REQUEST) {
-        endpoints.forget(&target.key);
+        endpoints.forget(&way.destination.key(&target.key));
     }
     Err(Box::pin(response::refusal(target, response, matches!(transport, AgentTransport::ApiServer(_)))).await)
+}
+
+/// The way to the track of a call to an agent with a canary, and the body that the call has then.
+async fn choose(call: &Call, target: &Target, weight: u8, by: &By, body: Bytes) -> Result<(Way, Bytes), Error> {
+    let shares = Shares { uid: &target.item.data.uid, weight };
+    let (destination, body) = shares.choose(by, body, |bytes| call.slot.charge(bytes))?;
+    let way = match call.context.relay.endpoints.find_track(target, destination).await {
+        Some(endpoint) => Way { destination, endpoint },
+        None => fall_back(call, target, destination).await?,
+    };
+    Ok((way, body))
+}
+
+/// The way to the agent's own Service, in the place of that of a track.
+async fn fall_back(call: &Call, target: &Target, from: Destination) -> Result<Way, Error> {
+    if let Destination::Of(track) = from {
+        call.context.metrics.fallback(track.as_str());
+    }
+    let destination = Destination::Agent;
+    Ok(Way { destination, endpoint: call.context.relay.endpoints.find(target, destination).await? })
+}
+
+async fn deliver(call: &Call, target: &Target, way: &Way, message: Message) -> Result<http::Response<AgentBody>, TransportError> {
+    let Message { method, path, body } = message;
+    let headers = headers(&call.headers, &call.id, way.endpoint.token.as_ref(), &body);
+    let request = AgentRequest { method, path, headers, content: Content::Whole(body) };
+    let service = way.destination.key(&target.key);
+    call.context.relay.transport.send(&service, way.endpoint.address, request).await
 }
 
 /// Without a body there is no media type.

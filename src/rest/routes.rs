@@ -36,6 +36,11 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(post.clone(), "/agents/{id}/deploy", Team(CHANGE_AGENT), "Lets the agent run.", agents::run::deploy),
         Route::new(post.clone(), "/agents/{id}/stop", Team(CHANGE_AGENT), "Takes the agent's pods away until it is deployed again.", agents::run::stop),
         Route::new(post.clone(), "/agents/{id}/restart", Team(CHANGE_AGENT), "Replaces the agent's pods, one after the other.", agents::run::restart),
+        Route::new(get.clone(), "/agents/{id}/canary", Team(GET_AGENT), "The agent's canary: what is different in it, its weight, and how it stands.", agents::canary::get),
+        Route::new(post.clone(), "/agents/{id}/canary", Team(CHANGE_AGENT), "Starts a canary: another configuration that serves a share of the conversations.", agents::canary::start),
+        Route::new(patch.clone(), "/agents/{id}/canary", Team(CHANGE_AGENT), "Gives the canary another share.", agents::canary::weigh),
+        Route::new(post.clone(), "/agents/{id}/canary/promote", Team(CHANGE_AGENT), "Makes the canary's configuration the agent's, and ends the canary.", agents::canary::promote),
+        Route::new(post.clone(), "/agents/{id}/canary/rollback", Team(CHANGE_AGENT), "Ends the canary. The agent stays as it is.", agents::canary::rollback),
         Route::new(get.clone(), "/admin/agents", Cluster(LIST_AGENTS), "The agents of all teams, team by team, newest first.", agents::all).with(PAGED),
 
         Route::new(get.clone(), "/agents/{id}/versions", Team(releases::LIST), "The configurations that the agent had, newest first.", releases::versions::list).with(PAGED),

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::call::Call;
 use crate::{cluster_error, validate};
 use idempotency::IdempotencyKey;
-pub(crate) use idempotency::key_digest;
+pub(crate) use idempotency::{has_key, key_digest};
 
 const FIELD_MANAGER: &str = "slipway-rest";
 /// How long a change is retried on conflicts, unless it names a version.

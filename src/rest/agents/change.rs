@@ -29,6 +29,9 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
             // A contradicting annotation would take precedence.
             patch["metadata"]["annotations"][labels::SUSPEND] = Value::Null;
         }
+        if spec.get("canary").is_some() {
+            patch["metadata"]["annotations"][labels::CANARY_WEIGHT] = Value::Null;
+        }
         Ok(patch)
     });
     answer(&changed.await?)

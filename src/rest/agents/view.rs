@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::Value;
 use slipway_api::agent::Storage;
-use slipway_api::{Agent, AgentSpec, condition, ids};
+use slipway_api::{Agent, AgentSpec, CanaryStatus, condition, ids};
 use slipway_evaluation::{Profile, threshold};
 use slipway_http::Error;
 
@@ -134,6 +134,8 @@ pub(crate) struct AgentState {
     pub min_score: f64,
     /// The same of safety alone, 0 to 1.
     pub safety_floor: Option<f64>,
+    /// The percentage of conversations that its canary has, if it has some.
+    pub canary: Option<u8>,
 }
 
 /// What is wrong with an agent, as its condition says it.
@@ -194,6 +196,7 @@ impl AgentState {
             ready_replicas: status.map(|status| status.replicas),
             min_score: threshold(&profile, governance.and_then(|governance| governance.min_quality_score), None),
             safety_floor: profile.safety_floor,
+            canary: status.and_then(|status| status.canary.as_ref()).map(CanaryStatus::share).filter(|share| *share > 0),
         }
     }
 }
@@ -280,7 +283,7 @@ impl View {
 }
 
 /// A message about a field of the spec, in REST's spelling. Messages of pods stay as they are.
-fn respelled(message: &str) -> String {
+pub(super) fn respelled(message: &str) -> String {
     if message.starts_with("spec.") { fields::spelled(message) } else { message.to_owned() }
 }
 

@@ -12,6 +12,8 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ("patchAgentsIdConfig", json!({"system_prompt": "You are a patient assistant.", "replicas": 2, "description": null})),
         ("putAgentsIdSkills", json!({"skills": []})),
         ("patchAgentsIdStatus", json!({"status": "archived"})),
+        ("postAgentsIdCanary", json!({"config": {"system_prompt": "You are a brief assistant.", "version": "brief", "weight": 10}})),
+        ("patchAgentsIdCanary", json!({"weight": 25})),
         ("postAgentsIdReleases", json!({"changelog": "It is kinder now."})),
         (
             "postAgentsIdReleasesVersionEvalResult",

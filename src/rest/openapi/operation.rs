@@ -23,6 +23,9 @@ const RELEASES: &str = "/agents/{id}/releases";
 /// Reads one agent.
 const AGENT: &str = "/agents/{id}";
 
+/// Starts a canary, which is a change of the agent, too.
+const CANARY: &str = "/agents/{id}/canary";
+
 /// Reads two runs, which must have ended.
 const COMPARISON: &str = "/agents/{id}/evaluations/compare";
 
@@ -73,7 +76,7 @@ impl Facts {
             paged: !relayed && !content && !history && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
             cached: route.method == Method::GET && route.path == AGENT,
             makes,
-            changes: ours && !makes && !apart && !content && route.method != Method::GET,
+            changes: ours && (!makes || route.path == CANARY) && !apart && !content && route.method != Method::GET,
             body,
         }
     }

@@ -73,7 +73,7 @@ pub(super) enum AgentTransport {
         http: HttpClient,
         domain: String,
     },
-    /// With `{name}` and `{namespace}` in place of the agent's.
+    /// With `{name}` and `{namespace}` in place of the Service's.
     Address {
         http: HttpClient,
         address: String,
@@ -90,19 +90,19 @@ impl AgentTransport {
         Self::Address { http: HttpClient::new(CONNECT_TIMEOUT), address: address.trim_end_matches('/').to_owned() }
     }
 
-    /// `service` is the address of the agent's Service.
+    /// Sends to a Service, which has this address.
     pub(super) async fn send(
         &self,
-        agent: &Key,
-        service: IpAddr,
+        service: &Key,
+        address: IpAddr,
         mut request: AgentRequest,
     ) -> Result<Response<AgentBody>, TransportError> {
-        let Key { namespace, name } = agent;
+        let Key { namespace, name } = service;
         match self {
             Self::Service { http, domain } => {
                 let host = HeaderValue::try_from(format!("{name}.{namespace}.svc.{domain}:{AGENT_PORT}"));
                 request.headers.insert(header::HOST, host.map_err(|error| TransportError::Internal(error.into()))?);
-                direct(http, SocketAddr::new(service, AGENT_PORT).to_string(), request).await
+                direct(http, SocketAddr::new(address, AGENT_PORT).to_string(), request).await
             }
             Self::Address { http, address } if address.contains('{') => {
                 let address = address.replace("{name}", name).replace("{namespace}", namespace);

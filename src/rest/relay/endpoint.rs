@@ -1,6 +1,9 @@
 //! Resolves the endpoint of an agent. Its Service must be the one that the operator made: owned by this Agent by UID, of
 //! type ClusterIP, selecting its pods. It is reached at its cluster address, never by its name, which could stand for any
 //! host. Endpoints that were added by hand pass these checks; against them the call carries a token that names the agent.
+//!
+//! The same goes for the Services of single tracks. One of these that is not there, or that nothing answers on, is avoided for a
+//! while, so that an agent that lacks it costs no requests to the API server.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,12 +19,15 @@ use slipway_http::Error;
 
 use super::response;
 use super::target::Target;
+use super::track::Destination;
 use crate::cluster_error;
 use crate::context::Sign;
 use crate::fast_map::FastMap;
 
 /// The time to live of a resolved endpoint. Tokens are valid twice as long.
 const ENDPOINT_TTL: Duration = Duration::from_mins(1);
+/// How long the Service of a track is avoided after it could not be used.
+const AVOIDED_FOR: Duration = Duration::from_secs(5);
 /// Expired endpoints are removed at this length.
 const PRUNE_AT_LEN: usize = 1024;
 
@@ -37,40 +43,75 @@ pub(super) struct Endpoint {
 pub(super) struct Endpoints {
     client: Client,
     sign: Option<Sign>,
+    /// By the Service.
     known: Mutex<FastMap<Key, Arc<Endpoint>>>,
+    /// The Services of tracks that are avoided, and until when.
+    avoided: Mutex<FastMap<Key, Instant>>,
 }
 
 impl Endpoints {
     pub(super) fn new(client: Client, sign: Option<Sign>) -> Self {
-        Self { client, sign, known: Mutex::default() }
+        Self { client, sign, known: Mutex::default(), avoided: Mutex::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, FastMap<Key, Arc<Endpoint>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn find(&self, target: &Target) -> Result<Arc<Endpoint>, Error> {
+    pub(super) async fn find(&self, target: &Target, destination: Destination) -> Result<Arc<Endpoint>, Error> {
         let now = Instant::now();
-        let known =
-            self.known().get(&target.key).filter(|endpoint| now < endpoint.expires && endpoint.created == target.item.created).cloned();
+        let key = destination.key(&target.key);
+        let known = self.known().get(&*key).filter(|endpoint| now < endpoint.expires && endpoint.created == target.item.created).cloned();
         match known {
             Some(endpoint) => Ok(endpoint),
-            None => Box::pin(self.resolve(target)).await,
+            None => Box::pin(self.resolve(target, destination)).await,
+        }
+    }
+
+    /// The endpoint of a track. None for a while after it could not be found, or was avoided.
+    pub(super) async fn find_track(&self, target: &Target, destination: Destination) -> Option<Arc<Endpoint>> {
+        let key = destination.key(&target.key);
+        if self.avoided().get(&*key).is_some_and(|until| Instant::now() < *until) {
+            return None;
+        }
+        match self.find(target, destination).await {
+            Ok(endpoint) => Some(endpoint),
+            Err(error) => {
+                self.avoid(&key, error.message());
+                None
+            }
         }
     }
 
     /// Removes an endpoint that cannot be reached or belongs to another agent.
-    pub(super) fn forget(&self, agent: &Key) {
-        self.known().remove(agent);
+    pub(super) fn forget(&self, service: &Key) {
+        self.known().remove(service);
     }
 
-    async fn resolve(&self, target: &Target) -> Result<Arc<Endpoint>, Error> {
+    /// The same for the Service of a track, which is left alone for a while.
+    pub(super) fn avoid(&self, service: &Key, why: &str) {
+        self.forget(service);
+        tracing::warn!(%service, why, "the Service of a track cannot be used; the agent's own stands in for it");
+        let now = Instant::now();
+        let mut avoided = self.avoided();
+        if avoided.len() >= PRUNE_AT_LEN {
+            avoided.retain(|_, until| now < *until);
+        }
+        avoided.insert(service.clone(), now + AVOIDED_FOR);
+    }
+
+    fn avoided(&self) -> MutexGuard<'_, FastMap<Key, Instant>> {
+        self.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn resolve(&self, target: &Target, destination: Destination) -> Result<Arc<Endpoint>, Error> {
         let Key { namespace, name } = &target.key;
+        let key = destination.key(&target.key);
         let agents: Api<Agent> = Api::namespaced(self.client.clone(), namespace);
         let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
         let failed = |error| cluster_error::from_kube(error, &target.to_string());
-        let (agent, service) = futures::try_join!(agents.get_metadata(name), services.get_opt(name)).map_err(failed)?;
-        let address = address(&agent, service.as_ref()).map_err(|why| response::without_service(target, &why))?;
+        let (agent, service) = futures::try_join!(agents.get_metadata(name), services.get_opt(&key.name)).map_err(failed)?;
+        let address = address(&agent, service.as_ref(), destination).map_err(|why| response::without_service(target, &why))?;
         let now = Instant::now();
         let endpoint =
             Arc::new(Endpoint { expires: now + ENDPOINT_TTL, created: target.item.created, address, token: self.token(&target.item.id) });
@@ -78,7 +119,7 @@ impl Endpoints {
         if known.len() >= PRUNE_AT_LEN {
             known.retain(|_, endpoint| now < endpoint.expires);
         }
-        known.insert(target.key.clone(), endpoint.clone());
+        known.insert(key.into_owned(), endpoint.clone());
         Ok(endpoint)
     }
 
@@ -95,13 +136,15 @@ pub(super) fn token(sign: Option<&Sign>, audience: &str) -> Option<HeaderValue> 
 }
 
 /// The cluster address of the Service, if it is this Agent's own; otherwise what is wrong.
-fn address(agent: &PartialObjectMeta<Agent>, service: Option<&Service>) -> Result<IpAddr, String> {
-    let name = agent.name_any();
+fn address(agent: &PartialObjectMeta<Agent>, service: Option<&Service>, destination: Destination) -> Result<IpAddr, String> {
+    let agent_name = agent.name_any();
+    let name = destination.service(&agent_name);
     let Some(service) = service else { return Err(format!("there is no Service {name} yet")) };
     if !is_owned(service, "Agent", agent.metadata.uid.as_deref()) {
         return Err(format!("Service {name} does not belong to this Agent; delete it or give the Agent another name"));
     }
-    cluster_address(service, (labels::AGENT, &name))
+    cluster_address(service, (labels::AGENT, &agent_name))
+        .filter(|_| destination.is_led_to_by(service))
         .ok_or_else(|| format!("Service {name} is not as the operator makes it: of type ClusterIP, with an address, for the agent's pods"))
 }
 
@@ -126,6 +169,7 @@ pub(super) fn cluster_address(service: &Service, (label, value): (&str, &str)) -
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use slipway_api::Track;
 
     use super::*;
 
@@ -142,7 +186,30 @@ mod tests {
     }
 
     fn found(service: Value) -> Result<IpAddr, String> {
-        address(&agent(), Some(&serde_json::from_value(service).unwrap()))
+        led(service, Destination::Agent)
+    }
+
+    fn led(service: Value, destination: Destination) -> Result<IpAddr, String> {
+        address(&agent(), Some(&serde_json::from_value(service).unwrap()), destination)
+    }
+
+    #[test]
+    fn a_service_of_a_track_selects_its_pods() {
+        for (track, other) in [(Track::Stable, "canary"), (Track::Canary, "stable")] {
+            let mut service = own();
+            let destination = Destination::Of(track);
+            assert!(led(service.clone(), destination).is_err(), "{track:?}: of any track");
+            service["spec"]["selector"]["agents.slipway.dev/track"] = json!(track.as_str());
+            assert_eq!(led(service.clone(), destination).unwrap().to_string(), "10.96.0.7");
+            assert!(led(service.clone(), Destination::Agent).is_ok(), "the agent's own is of any");
+            service["metadata"]["ownerReferences"][0]["uid"] = json!("u-2");
+            assert!(led(service.clone(), destination).is_err(), "{track:?}: of somebody else");
+            service["metadata"] = own()["metadata"].clone();
+            service["spec"]["selector"]["agents.slipway.dev/track"] = json!(other);
+            assert!(led(service, destination).is_err(), "{track:?}: of {other}");
+        }
+        let missing = address(&agent(), None, Destination::Of(Track::Stable)).unwrap_err();
+        assert!(missing.contains("Service helper-primary"), "{missing}");
     }
 
     #[test]
@@ -172,6 +239,6 @@ mod tests {
             *service.pointer_mut(pointer).unwrap() = value.clone();
             assert!(found(service).is_err(), "{pointer} {value}");
         }
-        assert!(address(&agent(), None).is_err());
+        assert!(address(&agent(), None, Destination::Agent).is_err());
     }
 }

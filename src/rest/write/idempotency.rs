@@ -30,11 +30,7 @@ pub(super) struct IdempotencyKey {
 impl IdempotencyKey {
     /// The hashes of a call, if it has a key. `object` is the requested object.
     pub(super) fn of(call: &Call, object: &impl Serialize) -> Result<Option<Self>, Error> {
-        let Some(key) = call.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-        let key = key.as_bytes();
-        if key.is_empty() || key.len() > KEY_LEN_MAX || !key.iter().all(u8::is_ascii_graphic) {
-            return Err(Error::bad_request(format!("the header Idempotency-Key must have 1 to {KEY_LEN_MAX} visible ASCII characters")));
-        }
+        let Some(key) = key(call)? else { return Ok(None) };
         // Sorted, so that field order does not matter.
         let body = serde_json::to_value(object).map_err(Error::internal)?;
         Ok(Some(Self::hash(&call.caller.name, key, body.to_string().as_bytes())))
@@ -95,6 +91,21 @@ impl IdempotencyKey {
     fn with_key(&self) -> ListParams {
         ListParams::default().labels(&format!("{}={}", labels::IDEMPOTENCY_KEY, self.key))
     }
+}
+
+/// The key of a call, if it has one.
+fn key(call: &Call) -> Result<Option<&[u8]>, Error> {
+    let Some(key) = call.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let key = key.as_bytes();
+    if key.is_empty() || key.len() > KEY_LEN_MAX || !key.iter().all(u8::is_ascii_graphic) {
+        return Err(Error::bad_request(format!("the header Idempotency-Key must have 1 to {KEY_LEN_MAX} visible ASCII characters")));
+    }
+    Ok(Some(key))
+}
+
+/// Whether the call has a key.
+pub(crate) fn has_key(call: &Call) -> Result<bool, Error> {
+    key(call).map(|key| key.is_some())
 }
 
 /// The hash of a call's key, for names that follow from it. None if the call has no key.
