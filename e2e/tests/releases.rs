@@ -5,7 +5,7 @@
 
 mod back;
 mod end;
-mod gate;
+pub(crate) mod gate;
 mod kills;
 mod many;
 mod outside;
@@ -16,10 +16,10 @@ use slipway_e2e::platform::WithoutState;
 use slipway_e2e::{Agent, State, Team, condition, fresh, poll, unwatched};
 
 /// A team and the state role that keeps its releases. What was stopped for it comes back before the next test's turn.
-struct Ground {
+pub(crate) struct Ground {
     state: State,
     _without: Option<WithoutState>,
-    team: Team,
+    pub(crate) team: Team,
     folder: tempfile::TempDir,
 }
 
@@ -45,7 +45,7 @@ impl Ground {
 
     /// An agent whose pods nobody waits for.
     #[track_caller]
-    fn agent(&self, name: &str, spec: &Value) -> Agent<'_> {
+    pub(crate) fn agent(&self, name: &str, spec: &Value) -> Agent<'_> {
         let mut whole = json!({"replicas": 0, "storage": "memory"});
         whole.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
         self.team.agent(name, &whole)
@@ -106,7 +106,7 @@ impl Ground {
 
 /// Waits until a version of the agent runs.
 #[track_caller]
-fn runs(agent: &Agent, version: u64) -> Value {
+pub(crate) fn runs(agent: &Agent, version: u64) -> Value {
     agent.until(&format!("at v{version}"), 60, |found| {
         found["status"]["activeRelease"] == version && found["metadata"]["annotations"]["agents.slipway.dev/deploy-release"].is_null()
     })

@@ -12,7 +12,7 @@ use crate::evaluations::dataset;
 impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
     #[track_caller]
-    fn gated(test: &str) -> Self {
+    pub(crate) fn gated(test: &str) -> Self {
         Self::gated_with(test, &[("SLIPWAY_ALLOW_HEURISTIC_GATE", "true")])
     }
 
@@ -26,7 +26,7 @@ impl Ground {
         Self { state, _without: without, team, folder }
     }
 
-    fn release(&self, name: &str, version: u64) -> Value {
+    pub(crate) fn release(&self, name: &str, version: u64) -> Value {
         let list = self.team.kubectl(format!("get agentreleases --field-selector spec.agent={name}")).json();
         let found = list["items"].as_array().into_iter().flatten().find(|release| release["status"]["version"] == version);
         found.cloned().unwrap_or_default()
@@ -51,7 +51,7 @@ fn rejected(agent: &Agent, version: u64) -> Value {
 }
 
 /// The UIDs of the pods of the stable track.
-fn stable_pods(agent: &Agent) -> Vec<Value> {
+pub(crate) fn stable_pods(agent: &Agent) -> Vec<Value> {
     let pods = agent.pods();
     let stable = pods.iter().filter(|pod| pod["metadata"]["labels"]["agents.slipway.dev/track"] == "stable");
     let mut uids: Vec<Value> = stable.map(|pod| pod["metadata"]["uid"].clone()).collect();
