@@ -16,10 +16,10 @@ use slipway_e2e::platform::WithoutState;
 use slipway_e2e::{Agent, State, Team, condition, fresh, poll, unwatched};
 
 /// A team and the state role that keeps its releases. What was stopped for it comes back before the next test's turn.
-pub(crate) struct Ground {
+struct Ground {
     state: State,
     _without: Option<WithoutState>,
-    pub(crate) team: Team,
+    team: Team,
     folder: tempfile::TempDir,
 }
 
@@ -45,7 +45,7 @@ impl Ground {
 
     /// An agent whose pods nobody waits for.
     #[track_caller]
-    pub(crate) fn agent(&self, name: &str, spec: &Value) -> Agent<'_> {
+    fn agent(&self, name: &str, spec: &Value) -> Agent<'_> {
         let mut whole = json!({"replicas": 0, "storage": "memory"});
         whole.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
         self.team.agent(name, &whole)

@@ -157,7 +157,7 @@ fn serves_by_its_canary(agent: &Agent) {
         canary["phase"] == "Serving" && canary["weight"] == 50
     });
     let deployment = agent.team.get(&format!("deployment/{}-canary", agent.name));
-    assert_eq!(deployment["status"]["availableReplicas"], 1, "{deployment:#}");
+    assert!(deployment["status"]["availableReplicas"].as_u64() >= Some(1), "{deployment:#}");
 }
 
 #[track_caller]

@@ -12,7 +12,7 @@ use crate::evaluations::dataset;
 impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
     #[track_caller]
-    pub(crate) fn gated(test: &str) -> Self {
+    fn gated(test: &str) -> Self {
         Self::gated_with(test, &[("SLIPWAY_ALLOW_HEURISTIC_GATE", "true")])
     }
 
@@ -26,7 +26,7 @@ impl Ground {
         Self { state, _without: without, team, folder }
     }
 
-    pub(crate) fn release(&self, name: &str, version: u64) -> Value {
+    fn release(&self, name: &str, version: u64) -> Value {
         let list = self.team.kubectl(format!("get agentreleases --field-selector spec.agent={name}")).json();
         let found = list["items"].as_array().into_iter().flatten().find(|release| release["status"]["version"] == version);
         found.cloned().unwrap_or_default()
