@@ -2,6 +2,7 @@
 //! server asks through. `hack/test cluster` builds it.
 
 use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::{Value, json};
 use slipway_peers::{Server, free_port, repository};
@@ -13,7 +14,14 @@ const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "v1beta1.metrics.k8s.io";
 
-/// It ends with this value, and the API server no longer knows of it.
+/// The one that runs: whoever needs it first begins it.
+static SHARED: Mutex<Weak<MetricsServer>> = Mutex::new(Weak::new());
+
+fn shared() -> MutexGuard<'static, Weak<MetricsServer>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// It ends with the last who has it, and the API server no longer knows of it.
 pub struct MetricsServer {
     _server: Server,
     _certificates: TempDir,
@@ -22,7 +30,18 @@ pub struct MetricsServer {
 impl MetricsServer {
     /// None where the cluster has one already.
     #[track_caller]
-    pub fn start() -> Option<Self> {
+    pub fn start() -> Option<Arc<Self>> {
+        let mut shared = shared();
+        if let Some(running) = shared.upgrade() {
+            return Some(running);
+        }
+        let begun = Arc::new(Self::begin()?);
+        *shared = Arc::downgrade(&begun);
+        Some(begun)
+    }
+
+    #[track_caller]
+    fn begin() -> Option<Self> {
         let has = kubectl(format!("get apiservice {SERVICE} --ignore-not-found")).json();
         // One of ours that was killed has left its name behind.
         if !has.is_null() && has["metadata"]["labels"]["e2e"] != NAME {
@@ -43,18 +62,30 @@ impl MetricsServer {
         command.args(["--kubelet-request-timeout=5s", "--kubelet-preferred-address-types=InternalIP"]);
         command.arg("--kubelet-certificate-authority").arg(&authority).arg("--cert-dir").arg(certificates.path());
         let server = Server::start(command, &format!("{address}:{port}"));
-        let this = Self { _server: server, _certificates: certificates };
         register(&address, port);
-        kubectl(format!("wait apiservice {SERVICE} --for=condition=Available --timeout=60s")).ok();
-        Some(this)
+        let waited = kubectl(format!("wait apiservice {SERVICE} --for=condition=Available --timeout=60s")).run();
+        if waited.code != Some(0) {
+            withdraw();
+            panic!("the API server should ask the metrics-server: {}", waited.stderr);
+        }
+        Some(Self { _server: server, _certificates: certificates })
     }
 }
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        kubectl(format!("delete apiservice {SERVICE} --ignore-not-found")).run();
-        kubectl(format!("delete service {NAME} -n {NAMESPACE} --ignore-not-found")).run();
+        let shared = shared();
+        // The next one may have begun in the meantime, under the same name.
+        if shared.strong_count() == 0 {
+            withdraw();
+        }
     }
+}
+
+/// An API without its server would keep every namespace from going.
+fn withdraw() {
+    kubectl(format!("delete apiservice {SERVICE} --ignore-not-found")).run();
+    kubectl(format!("delete service {NAME} -n {NAMESPACE} --ignore-not-found")).run();
 }
 
 /// Where the API server listens, which is where it can reach us too.

@@ -30,7 +30,7 @@ pub use git::Git;
 pub use git_http::GitHttp;
 pub use issuer::Issuer;
 pub use monitoring::{Panel, dashboards, has_metrics, monitoring, panels};
-pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm};
+pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm, mock_llm_at};
 pub use pgbouncer::PgBouncer;
 pub use port::free_port;
 pub use postgres::Postgres;

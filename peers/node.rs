@@ -1,6 +1,7 @@
 //! Servers and clients that run on Node.js: an OpenAI-compatible server and those of the MCP project.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use crate::process::folder;
@@ -9,13 +10,17 @@ use crate::{Server, free_port, root};
 /// `@dwmkerr/mock-llm`, which answers the OpenAI API by the rules in its configuration (`{}`: it repeats what it was
 /// told). `url()` has no path; the API is at `/v1`.
 pub fn mock_llm(config_yaml: &str) -> Server {
+    mock_llm_at(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())), config_yaml)
+}
+
+/// The same at this address.
+pub fn mock_llm_at(address: SocketAddr, config_yaml: &str) -> Server {
     let folder = folder();
     let config = folder.path().join("config.yaml");
     fs::write(&config, config_yaml).expect("a file in a folder of ours");
-    let port = free_port();
     let mut command = run(&["@dwmkerr/mock-llm/dist/main.js", "--config"]);
-    command.arg(config).env("HOST", "127.0.0.1").env("PORT", port.to_string());
-    let url = format!("http://127.0.0.1:{port}");
+    command.arg(config).env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
+    let url = format!("http://{address}");
     Server::start_in(folder, &command, &format!("{url}/health")).with_url(url)
 }
 

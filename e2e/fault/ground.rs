@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,8 +15,9 @@ use super::pods::Pods;
 use crate::http::{Answer, Reply};
 use crate::kubectl::program;
 use crate::second::Second;
+use crate::turn::apart;
 
-/// The one that runs: the first who needs it begins it, and it ends with the last.
+/// The one that runs: the first who needs it begins it, and it ends with the last. Where others run as well, it waits for its turn.
 static SHARED: Mutex<Weak<Second>> = Mutex::new(Weak::new());
 
 #[track_caller]
@@ -23,7 +25,7 @@ fn shared() -> Arc<Second> {
     // Whoever could not begin it leaves that to the next.
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
-        let second = Arc::new(Second::start());
+        let second = Arc::new(Second::within(apart(), ""));
         *shared = Arc::downgrade(&second);
         second
     })
@@ -34,7 +36,7 @@ pub struct Ground {
     // What asks the server goes before it does.
     _pods: Pods,
     _proxy: Server,
-    _second: Arc<Second>,
+    second: Arc<Second>,
     address: SocketAddr,
     name: String,
     teams: Cell<usize>,
@@ -53,7 +55,7 @@ impl Ground {
         let proxy = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let pods = Pods::of(address, format!("team-{name}"));
-        Self { _pods: pods, _proxy: proxy, _second: second, address, name: name.to_owned(), teams: Cell::new(0) }
+        Self { _pods: pods, _proxy: proxy, second, address, name: name.to_owned(), teams: Cell::new(0) }
     }
 
     /// A team that is not there yet, whose name nobody has had, and a namespace for its platform.
@@ -65,6 +67,11 @@ impl Ground {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": platform}});
         self.apply(&format!("/api/v1/namespaces/{platform}"), &namespace);
         home
+    }
+
+    /// How others than our managers reach the server.
+    pub fn kubeconfig(&self) -> &Path {
+        self.second.kubeconfig()
     }
 
     pub(super) fn address(&self) -> SocketAddr {

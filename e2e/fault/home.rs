@@ -30,7 +30,7 @@ const ACCOUNT: &str = "somebody@project.example";
 /// Fields that differ from one object to the next of the same name.
 const PASSING: [&str; 4] = ["lastTransitionTime", "clusterIP", "clusterIPs", "uid"];
 /// Times of which it matters whether there is one.
-const TIMES: [&str; 2] = ["firstDeployedAt", "deletionTimestamp"];
+const TIMES: [&str; 4] = ["firstDeployedAt", "deletionTimestamp", "startedAt", "stepStartedAt"];
 /// What an agent's objects have in common.
 const LABEL: &str = "agents.slipway.dev/agent";
 /// What depends on how an agent and its team are called, or on the platform's keys.
@@ -120,6 +120,27 @@ impl<'a> Home<'a> {
     pub fn roll_back(&self, agent: &str, version: u64) {
         let annotations = json!({"agents.slipway.dev/deploy-release": version.to_string()});
         self.ground.patch(&self.own("agents", agent), &json!({"metadata": {"annotations": annotations}}));
+    }
+
+    /// Annotations of an Agent; null takes one away.
+    #[track_caller]
+    pub fn annotate(&self, agent: &str, annotations: &Value) {
+        self.ground.patch(&self.own("agents", agent), &json!({"metadata": {"annotations": annotations}}));
+    }
+
+    /// How an Agent's canary stands; null without one.
+    #[track_caller]
+    pub fn canary(&self, agent: &str) -> Value {
+        self.ground.get(&self.own("agents", agent))["status"]["canary"].clone()
+    }
+
+    /// The reasons of the Events about an Agent, one an Event.
+    #[track_caller]
+    pub fn told(&self, agent: &str) -> Vec<String> {
+        let list = self.ground.get(&format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace));
+        let about = |event: &&Value| event["regarding"]["kind"] == "Agent" && event["regarding"]["name"] == agent;
+        let events = list["items"].as_array().into_iter().flatten().filter(about);
+        events.filter_map(|event| event["reason"].as_str()).map(str::to_owned).collect()
     }
 
     /// What an agent runs and what its releases say: its prompt and version, each release's version and phase.

@@ -7,12 +7,21 @@ mod kept;
 mod served;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use slipway_e2e::{Agent, Team, poll};
 
+/// For how long nobody may write anything: $SLIPWAY_E2E_QUIET seconds, else this many. The controller comes by every
+/// other second, and Argo CD every three minutes: as often in 60 s as there in an hour.
+const QUIET: u64 = 60;
+
+pub(crate) fn quiet() -> Duration {
+    Duration::from_secs(std::env::var("SLIPWAY_E2E_QUIET").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(QUIET))
+}
+
 /// The file of an Agent in a repository: one that takes little of a machine, with more in its spec.
-fn agent(name: &str, spec: &Value) -> String {
+pub(crate) fn agent(name: &str, spec: &Value) -> String {
     let mut whole = json!({"name": name, "framework": "custom", "storage": "memory"});
     whole.as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap());
     manifest("Agent", name, &whole)
@@ -74,7 +83,7 @@ fn versions(team: &Team) -> BTreeMap<String, String> {
 fn settled(team: &Team) -> BTreeMap<String, String> {
     let mut before = versions(team);
     poll(120, || {
-        std::thread::sleep(std::time::Duration::from_secs(6));
+        std::thread::sleep(Duration::from_secs(6));
         let now = versions(team);
         let moved =
             now.iter().filter(|(name, version)| before.get(*name) != Some(version)).map(|(name, _)| name.clone()).collect::<Vec<_>>();

@@ -5,7 +5,7 @@
 
 mod back;
 mod end;
-mod gate;
+pub(crate) mod gate;
 mod kills;
 mod many;
 mod outside;
@@ -106,7 +106,7 @@ impl Ground {
 
 /// Waits until a version of the agent runs.
 #[track_caller]
-fn runs(agent: &Agent, version: u64) -> Value {
+pub(crate) fn runs(agent: &Agent, version: u64) -> Value {
     agent.until(&format!("at v{version}"), 60, |found| {
         found["status"]["activeRelease"] == version && found["metadata"]["annotations"]["agents.slipway.dev/deploy-release"].is_null()
     })

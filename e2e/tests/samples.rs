@@ -57,10 +57,12 @@ fn together_they_run() {
         let ready = policies.iter().any(|policy| condition(policy, "Ready")["status"] == "True");
         if ready { Ok(()) } else { Err("the policy should be ready".to_owned()) }
     });
-    for (name, replicas) in [("hello", 1), ("concierge", 2)] {
+    for (name, replicas) in [("hello", 1), ("concierge", 2), ("greeter", 1)] {
         let agent = Agent { team: &team, name: name.to_owned() };
         assert_eq!(agent.ready()["status"]["replicas"], replicas, "{name}");
     }
+    let greeter = Agent { team: &team, name: "greeter".to_owned() };
+    greeter.until("served by its canary as well", 60, |agent| agent["status"]["canary"]["weight"] == 10);
     assert!(Agent { team: &team, name: "hello".to_owned() }.chat("breakfast").contains("breakfast"));
     answers_the_platform_alone(&Agent { team: &team, name: "concierge".to_owned() });
 }

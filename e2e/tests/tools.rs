@@ -138,7 +138,7 @@ fn a_tool_that_agents_cannot_use_is_not_available() {
 }
 
 /// An address on the node that nobody listens on, if the node is the machine that this runs on.
-fn on_the_node() -> Option<SocketAddr> {
+pub(crate) fn on_the_node() -> Option<SocketAddr> {
     let path = "{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
     let node = kubectl("get nodes -o").arg(format!("jsonpath={path}")).ok();
     TcpListener::bind(format!("{}:0", node.trim())).and_then(|listener| listener.local_addr()).ok()

@@ -3,7 +3,7 @@
 //!
 //! The installed release is changed, so each of these has the cluster for itself, and puts back what it found.
 
-mod callers;
+pub(crate) mod callers;
 mod earlier;
 mod helm;
 
@@ -46,6 +46,8 @@ fn agents_serve_on_while_the_platform_is_upgraded_and_rolled_back() {
     assert_released_for_its_image_alone(&agents[0]);
     replaced(&agents);
     assert_eq!(self::kept(&team), kept, "after the upgrade");
+    let more = team.beside("upgrade-canary");
+    let (canary, talking) = with_canary(&more, &rest);
 
     let asking = ask(&by_rest);
     release.roll_back(before);
@@ -54,6 +56,7 @@ fn agents_serve_on_while_the_platform_is_upgraded_and_rolled_back() {
     assert_eq!(told.knocked_twice, 0, "pods of the present chart serve until nobody is sent to them: {told:?}");
     assert!(knows_environments(&team), "a rollback leaves the definitions, for what they hold would be lost");
     works(&team, "after-rollback");
+    assert_eq!(canary.get()["spec"]["canary"]["weight"], 50, "what it asks for is kept by those who do not know it");
     replaced(&agents);
     assert_eq!(self::kept(&team), kept, "after the rollback");
 
@@ -62,6 +65,8 @@ fn agents_serve_on_while_the_platform_is_upgraded_and_rolled_back() {
     replaced(&agents);
     assert_eq!(self::kept(&team), kept, "after the second upgrade");
     assert_released_for_its_image_alone(&agents[0]);
+    serves_by_its_canary(&canary);
+    assert_served("an agent with a canary, all the time", &talking.told());
     for caller in direct {
         let told = caller.told();
         assert_served("an agent, all the time", &told);
@@ -131,6 +136,28 @@ fn agents(team: &Team) -> [Agent<'_>; 2] {
     plain.ready();
     full.ready();
     [plain, full]
+}
+
+/// An agent whose canary has half of its conversations, and somebody who goes on talking to it through REST.
+#[track_caller]
+fn with_canary<'a>(team: &'a Team, rest: &Api) -> (Agent<'a>, Caller) {
+    let agent = team.agent(&fresh("canary"), &json!({"storage": "memory", "systemPrompt": "one"}));
+    agent.ready();
+    agent.patch(&json!({"canary": {"enabled": true, "weight": 50, "systemPrompt": "two"}}));
+    serves_by_its_canary(&agent);
+    let chat = rest.call("POST", &format!("/agents/{}/chat", agent.name)).token(&team.token("developer"));
+    (agent, Caller::of(chat.json(&json!({"message": SAYS})), SAYS))
+}
+
+/// Waits until the canary has its half, by pods of its own.
+#[track_caller]
+fn serves_by_its_canary(agent: &Agent) {
+    agent.until("served by its canary as well", 120, |found| {
+        let canary = &found["status"]["canary"];
+        canary["phase"] == "Serving" && canary["weight"] == 50
+    });
+    let deployment = agent.team.get(&format!("deployment/{}-canary", agent.name));
+    assert!(deployment["status"]["availableReplicas"].as_u64() >= Some(1), "{deployment:#}");
 }
 
 #[track_caller]

@@ -7,11 +7,7 @@ use serde_json::{Value, json};
 use slipway_e2e::gitops::{AGENT, Controller, Health};
 use slipway_e2e::{Agent, Api, Checkout, Repository, State, Team, alone, condition, fresh, platform, poll};
 
-use super::{agent, forms, lookup, manifest, runs, settled, spec_in_full, versions};
-
-/// For how long nobody may write anything: $SLIPWAY_E2E_QUIET seconds, else this many. The controller comes by every
-/// other second, and Argo CD every three minutes: as often in 60 s as there in an hour.
-const QUIET: u64 = 60;
+use super::{agent, forms, lookup, manifest, quiet, runs, settled, spec_in_full, versions};
 
 /// A team whose namespace is what a person's repository says.
 struct Ground {
@@ -147,15 +143,15 @@ fn what_is_committed_runs_and_is_released_and_a_rollback_stays() {
 /// A pinned agent, one that is not, and what they name: round after round of the controller leaves all as it is.
 #[track_caller]
 fn nobody_writes(ground: &Ground) {
-    let quiet = std::env::var("SLIPWAY_E2E_QUIET").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(QUIET);
+    let quiet = quiet();
     let before = settled(&ground.team);
     let first = ground.controller.rounds().len();
-    let end = Instant::now() + Duration::from_secs(quiet);
+    let end = Instant::now() + quiet;
     while Instant::now() < end {
         std::thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
     }
     let rounds = ground.controller.rounds().split_off(first);
-    assert!(rounds.len() >= 4, "in {quiet} s there were {} rounds: {}", rounds.len(), ground.controller.faults());
+    assert!(rounds.len() >= 4, "in {quiet:?} there were {} rounds: {}", rounds.len(), ground.controller.faults());
     for round in &rounds {
         assert_eq!(round.len(), 4, "{round:?}");
         assert!(round.iter().all(|line| line.ends_with(" unchanged")), "the controller had something to put right: {round:#?}");

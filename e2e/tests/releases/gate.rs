@@ -51,7 +51,7 @@ fn rejected(agent: &Agent, version: u64) -> Value {
 }
 
 /// The UIDs of the pods of the stable track.
-fn stable_pods(agent: &Agent) -> Vec<Value> {
+pub(crate) fn stable_pods(agent: &Agent) -> Vec<Value> {
     let pods = agent.pods();
     let stable = pods.iter().filter(|pod| pod["metadata"]["labels"]["agents.slipway.dev/track"] == "stable");
     let mut uids: Vec<Value> = stable.map(|pod| pod["metadata"]["uid"].clone()).collect();

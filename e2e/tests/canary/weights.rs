@@ -1,0 +1,113 @@
+//! Who is sent where: ten thousand conversations by way of the installed REST. Two stubs tell the tracks apart, as one repeats the
+//! message and the other plays it.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use slipway_e2e::{Api, Call, Team, fresh, poll};
+
+use super::serves;
+
+const CONVERSATIONS: usize = 10_000;
+/// So many of them are asked again.
+const REPEATED: usize = 1_000;
+const WEIGHT: u32 = 30;
+const RAISED: u32 = 60;
+/// People who talk at once.
+const CALLERS: usize = 8;
+
+/// A conversation's id, and whether the canary has answered.
+type Told = (String, bool);
+
+#[test]
+fn conversations_are_shared_by_weight_and_stay_where_they_are() {
+    let Some(rest) = Api::installed() else { return };
+    let team = Team::new(&fresh("canary-weights"));
+    let agent = team.agent("helper", &json!({"storage": "memory"}));
+    agent.ready();
+    let token = team.token("developer");
+    let call = |method: &str, path: &str| rest.call(method, &format!("/agents/helper{path}")).token(&token);
+    let begun = call("POST", "/canary").json(&json!({"config": {"model_id": "stub-script", "weight": WEIGHT}})).expect(201);
+    assert_eq!((&begun["data"]["enabled"], &begun["data"]["config"]["weight"]), (&json!(true), &json!(WEIGHT)), "{begun}");
+    serves(&agent, WEIGHT);
+
+    let chat = call("POST", "/chat");
+    let first = ask(&chat, &vec![None; CONVERSATIONS]);
+    is_share(&first, WEIGHT).unwrap_or_else(|why| panic!("{why}"));
+    let again: Vec<_> = first.iter().take(REPEATED).cloned().collect();
+    let ids: Vec<_> = again.iter().map(|(id, _)| Some(id.clone())).collect();
+    assert!(again.iter().all(|(id, _)| id.starts_with("conv_")), "{again:?}");
+    assert_eq!(moved(&again, &ask(&chat, &ids)), (0, 0), "nobody moves while the weight stays");
+
+    // Those that the weight passes go to the canary, and come back when it falls again.
+    for (weight, expected) in [(RAISED, None), (WEIGHT, Some(&again))] {
+        call("PATCH", "/canary").json(&json!({"weight": weight})).expect(200);
+        serves(&agent, weight);
+        // REST's replicas hear of it a moment later, each for itself.
+        poll(30, || {
+            let now = ask(&chat, &ids);
+            match expected {
+                Some(expected) if moved(expected, &now) == (0, 0) => Ok(()),
+                Some(expected) => Err(format!("all should be back where they were: {:?}", moved(expected, &now))),
+                None => {
+                    assert_eq!(moved(&again, &now).1, 0, "nobody leaves a canary whose weight rises");
+                    is_share(&now, weight)
+                }
+            }
+        });
+    }
+}
+
+/// How many have moved to the canary, and how many from it.
+fn moved(before: &[Told], now: &[Told]) -> (usize, usize) {
+    assert!(before.iter().map(|(id, _)| id).eq(now.iter().map(|(id, _)| id)), "a conversation keeps its id");
+    let pairs = || before.iter().zip(now).map(|((_, before), (_, now))| (*before, *now));
+    (pairs().filter(|pair| *pair == (false, true)).count(), pairs().filter(|pair| *pair == (true, false)).count())
+}
+
+/// Whether the canary has had its share, within four standard deviations.
+fn is_share(told: &[Told], weight: u32) -> Result<(), String> {
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap());
+    let (all, canary) = (number(told.len()), number(told.iter().filter(|(_, is_canarys)| *is_canarys).count()));
+    let share = f64::from(weight) / 100.0;
+    let deviation = (all * share * (1.0 - share)).sqrt();
+    if (canary - all * share).abs() <= 4.0 * deviation {
+        return Ok(());
+    }
+    Err(format!("the canary has answered {canary} of {all}, which should be {weight} % within {:.0}", 4.0 * deviation))
+}
+
+/// One chat each, in these conversations or new ones, and who has answered, in their order.
+fn ask(chat: &Call, conversations: &[Option<String>]) -> Vec<Told> {
+    thread::scope(|scope| {
+        let parts = conversations.chunks(conversations.len().div_ceil(CALLERS));
+        let callers: Vec<_> =
+            parts.map(|part| scope.spawn(move || part.iter().map(|id| said(chat, id.as_deref())).collect::<Vec<_>>())).collect();
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    })
+}
+
+/// REST lets so many through to an agent a second; what is above is asked again.
+fn said(chat: &Call, conversation: Option<&str>) -> Told {
+    let mut body = json!({"message": "text hello"});
+    if let Some(id) = conversation {
+        body["conversation_id"] = json!(id);
+    }
+    let call = chat.clone().json(&body);
+    loop {
+        let reply = call.send();
+        if reply.status == 429 {
+            thread::sleep(Duration::from_millis(50));
+            continue;
+        }
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let said: Value = reply.json()["data"].clone();
+        let id = said["conversation_id"].as_str().unwrap_or_else(|| panic!("a conversation has an id: {said}")).to_owned();
+        return match said["output"].as_str() {
+            Some("Echo: text hello") => (id, false),
+            Some("hello") => (id, true),
+            _ => panic!("neither stub answers so: {said}"),
+        };
+    }
+}
