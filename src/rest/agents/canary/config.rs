@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use slipway_api::{AgentSpec, Canary};
 use slipway_http::Error;
 
-use crate::fields::{self, AGENT};
+use crate::fields::{self, AGENT, AgentFields};
 use crate::write::merge;
 
 /// An agent's fields that are fields of spec.canary.
@@ -81,16 +81,13 @@ fn object(value: Value) -> Map<String, Value> {
 
 /// The form of what a caller asks for.
 pub(super) fn start_form(_: &mut SchemaGenerator) -> Schema {
-    schema(json!({"type": "object", "properties": properties(), "required": ["weight"]}))
-}
-
-/// The form of what is told.
-pub(super) fn form(_: &mut SchemaGenerator) -> Schema {
-    schema(json!({"type": "object", "properties": properties()}))
-}
-
-fn schema(form: Value) -> Schema {
+    let form = json!({"type": "object", "properties": properties(), "required": ["weight"]});
     Schema::try_from(form).unwrap_or_default()
+}
+
+/// The form of what is told: weight and analysis come besides.
+pub(super) fn form(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<AgentFields>()
 }
 
 fn properties() -> Map<String, Value> {
