@@ -23,7 +23,7 @@ pub(super) fn place(mut config: Map<String, Value>) -> Result<Map<String, Value>
     if let Some(name) = config.keys().find(|name| KEPT.contains(&fields::camel(name).as_str())) {
         return Err(Error::bad_request(format!("config.{name}: is the agent's own and no canary has another")));
     }
-    let mut own = Map::from_iter([("enabled".to_owned(), json!(true))]);
+    let mut own: Map<String, Value> = Map::from_iter([("enabled".to_owned(), json!(true))]);
     own.extend(OWN.iter().filter_map(|name| config.remove_entry(*name)));
     let mut canary = object(object(fields::to_resource(&AGENT, json!({"canary": own}))?).remove("canary").unwrap_or_default());
     let mut overrides = Map::new();
@@ -206,7 +206,7 @@ mod tests {
             if KEPT.contains(&name.as_str()) {
                 continue;
             }
-            let config = Map::from_iter([("weight".to_owned(), json!(5)), (fields::snake(name), sample(field))]);
+            let config: Map<String, Value> = Map::from_iter([("weight".to_owned(), json!(5)), (fields::snake(name), sample(field))]);
             let canary = Value::Object(place(config.clone()).unwrap());
             assert_eq!(spread(canary).unwrap(), config, "{name}");
             whole.extend(config);
