@@ -104,7 +104,12 @@ async fn a_canary_is_rolled_back_and_the_agent_stays() {
     let before = stored(&api)["spec"].clone();
     assert_eq!(start(&api, json!({"system_prompt": "Be rude.", "weight": 100})).await.status, 201);
     stands(&api, json!({"phase": "Progressing", "evaluation": "ev-01abc"}));
-    says(&call(&api, Method::POST, PROMOTE, None).await, 409, "is being evaluated; ev_01abc decides on it");
+    let waits = json!({
+        "type": "CanaryReady", "status": "Unknown", "reason": "AwaitingEvaluation", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    api.cluster.set(AGENT, json!({"status": {"conditions": [waits]}}));
+    says(&call(&api, Method::POST, PROMOTE, None).await, 409, "waits for its evaluation");
+    assert_eq!(call(&api, Method::GET, CANARY, None).await.body["data"]["evaluation"], "ev_01abc");
     let rolled_back = call(&api, Method::POST, ROLL_BACK, None).await;
     assert_eq!((rolled_back.status.as_u16(), &rolled_back.body["status"]), (200, &json!("rolled_back")), "{}", rolled_back.body);
     let agent = stored(&api);
