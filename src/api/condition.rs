@@ -29,6 +29,8 @@ pub const PENDING_EVALUATION: &str = "PendingEvaluation";
 pub const RELEASE_REJECTED: &str = "ReleaseRejected";
 /// Of an Agent: whether its canary's weight is in force. Only while there is a canary.
 pub const CANARY_READY: &str = "CanaryReady";
+/// Its reason while an evaluation decides whether the canary may serve anybody.
+pub const AWAITING_EVALUATION: &str = "AwaitingEvaluation";
 /// Of an Agent: whether the chart's Gateway leads to it. Only where the spec asks for that.
 pub const EXPOSED: &str = "Exposed";
 /// Of an Agent: that alerts about it are open. Only while there are some.

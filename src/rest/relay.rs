@@ -247,12 +247,7 @@ impl<T> Brought for Passed<T> {
     }
 }
 
-async fn json<B: Brought, A>(
-    call: Call<B>,
-    question: Question,
-    form: BodyForm,
-    response_timeout: Duration,
-) -> Result<Relayed<A>, Error> {
+async fn json<B: Brought, A>(call: Call<B>, question: Question, form: BodyForm, response_timeout: Duration) -> Result<Relayed<A>, Error> {
     let target = target(&call).await?;
     ask(call, target, question, form, response_timeout).await
 }

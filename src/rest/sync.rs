@@ -283,9 +283,10 @@ mod tests {
             json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": "helper", "namespace": "team-a"},
                 "spec": {"name": "Helper", "framework": "custom"}})
         );
-        let canary = json!({"enabled": true, "weight": 5, "overrides": {"description": "x"}});
-        let with_canary = agent(&manifest("Agent", "helper", &format!("{spec}  canary: {canary}\n")), "team-a", "helper").unwrap();
-        assert_eq!(with_canary.data["spec"]["canary"], canary, "as kubectl would have it");
+        let canary = format!("{spec}  canary: {{enabled: true, weight: 5, overrides: {{description: x}}}}\n");
+        let made = agent(&manifest("Agent", "helper", &canary), "team-a", "helper").unwrap();
+        let expected = json!({"enabled": true, "weight": 5, "overrides": {"description": "x"}});
+        assert_eq!(made.data["spec"]["canary"], expected, "as kubectl would have it");
         for (manifest, slug, says) in [
             (manifest("Agent", "other", spec), "helper", "is of another agent"),
             (manifest("Secret", "helper", spec), "helper", "is no Agent"),

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use slipway_api::canary::CanaryPhase;
-use slipway_api::{Agent, AgentSpec, Canary, ids, labels};
+use slipway_api::{Agent, AgentSpec, Canary, condition, ids, labels};
 use slipway_http::{Error, Reply};
 use slipway_release::promotion;
 
@@ -219,11 +219,11 @@ fn ensure_begun(agent: &Agent, what: &str) -> Result<(), Error> {
 fn ensure_promotable(agent: &Agent, what: &str) -> Result<(), Error> {
     running(agent, what)?;
     ensure_begun(agent, what)?;
-    let status = agent.status.as_ref().and_then(|status| status.canary.as_ref());
-    match status.filter(|status| status.phase == CanaryPhase::Progressing).and_then(|status| status.evaluation.as_deref()) {
-        Some(run) => Err(conflict(format!("{what}: the canary is being evaluated; {} decides on it", ids::evaluation_run(run)))),
-        None => Ok(()),
+    let mut conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    if conditions.any(|found| found.type_ == condition::CANARY_READY && found.reason == condition::AWAITING_EVALUATION) {
+        return Err(conflict(format!("{what}: the canary waits for its evaluation, which decides whether it may serve anybody")));
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -239,7 +239,10 @@ mod tests {
 
     fn agent(enabled: Option<bool>, status: Value) -> Agent {
         let canary = enabled.map(|enabled| json!({"enabled": enabled, "weight": 10}));
-        let status = if status.is_null() { json!({}) } else { json!({"canary": status}) };
+        let is_evaluated = status["message"] == "evaluated";
+        let reason = if is_evaluated { condition::AWAITING_EVALUATION } else { "Progressing" };
+        let ready = json!({"type": "CanaryReady", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = if status.is_null() { json!({}) } else { json!({"canary": status, "conditions": [ready]}) };
         serde_json::from_value(json!({
             "metadata": {"name": "helper"}, "spec": {"name": "H", "framework": "custom", "canary": canary}, "status": status,
         }))
@@ -254,8 +257,8 @@ mod tests {
             (Some(false), Value::Null, "", "no canary", "no canary", "no canary"),
             (Some(true), Value::Null, "is active", "", "has not begun", ""),
             (Some(true), at("Progressing"), "is active", "", "", ""),
-            (Some(true), json!({"phase": "Progressing", "evaluation": "ev-1"}), "is active", "", "ev_1 decides", ""),
-            (Some(true), json!({"phase": "Serving", "evaluation": "ev-1"}), "is active", "", "", ""),
+            (Some(true), json!({"phase": "Progressing", "message": "evaluated"}), "is active", "", "waits for its evaluation", ""),
+            (Some(true), json!({"phase": "Progressing", "evaluation": "ev-1"}), "is active", "", "", ""),
             (Some(true), at("Paused"), "is active", "", "", ""),
             (Some(true), at("Inconclusive"), "is active", "", "", ""),
             (Some(true), at("Succeeded"), "is active", "", "", ""),

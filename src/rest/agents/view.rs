@@ -406,6 +406,20 @@ mod tests {
     }
 
     #[test]
+    fn a_canary_counts_while_it_has_a_share() {
+        for (canary, share) in [
+            ("", None),
+            ("canary: {phase: Progressing, weight: 10}", None),
+            ("canary: {phase: Serving, weight: 0}", None),
+            ("canary: {phase: Serving, weight: 10}", Some(10)),
+            ("canary: {phase: Promoting, weight: 100}", Some(100)),
+            ("canary: {phase: Draining, weight: 10}", None),
+        ] {
+            assert_eq!(item(&agent("replicas: 1", "", canary)).unwrap().data.canary, share, "{canary}");
+        }
+    }
+
+    #[test]
     fn trouble_is_told_where_there_is_some() {
         let view = |spec: &str, status: &str| View::of(&agent(spec, "", status)).unwrap();
         let failed = view("replicas: 1", &status(4, "SecretMissing", &["Stalled"]));

@@ -144,7 +144,7 @@ fn address(agent: &PartialObjectMeta<Agent>, service: Option<&Service>, destinat
         return Err(format!("Service {name} does not belong to this Agent; delete it or give the Agent another name"));
     }
     cluster_address(service, (labels::AGENT, &agent_name))
-        .filter(|_| destination.is_led_to_by(service))
+        .filter(|_| destination.is_selected_by(service))
         .ok_or_else(|| format!("Service {name} is not as the operator makes it: of type ClusterIP, with an address, for the agent's pods"))
 }
 

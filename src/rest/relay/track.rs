@@ -44,8 +44,8 @@ impl Destination {
         }
     }
 
-    /// Whether the Service selects pods of this track, where it is for one.
-    pub(super) fn is_led_to_by(self, service: &Service) -> bool {
+    /// Whether the Service selects pods of the track, where it is to be that of one.
+    pub(super) fn is_selected_by(self, service: &Service) -> bool {
         let Self::Of(track) = self else { return true };
         let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
         selector.and_then(|selector| selector.get(labels::TRACK)).is_some_and(|selected| selected == track.as_str())

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use slipway_api::{AgentSpec, Canary};
 use slipway_http::Error;
 
-use crate::fields::{self, AGENT};
+use crate::fields::{self, AGENT, AgentFields};
 use crate::write::merge;
 
 /// An agent's fields that are fields of spec.canary.
@@ -23,7 +23,7 @@ pub(super) fn place(mut config: Map<String, Value>) -> Result<Map<String, Value>
     if let Some(name) = config.keys().find(|name| KEPT.contains(&fields::camel(name).as_str())) {
         return Err(Error::bad_request(format!("config.{name}: is the agent's own and no canary has another")));
     }
-    let mut own = Map::from_iter([("enabled".to_owned(), json!(true))]);
+    let mut own: Map<String, Value> = Map::from_iter([("enabled".to_owned(), json!(true))]);
     own.extend(OWN.iter().filter_map(|name| config.remove_entry(*name)));
     let mut canary = object(object(fields::to_resource(&AGENT, json!({"canary": own}))?).remove("canary").unwrap_or_default());
     let mut overrides = Map::new();
@@ -81,16 +81,13 @@ fn object(value: Value) -> Map<String, Value> {
 
 /// The form of what a caller asks for.
 pub(super) fn start_form(_: &mut SchemaGenerator) -> Schema {
-    schema(json!({"type": "object", "properties": properties(), "required": ["weight"]}))
-}
-
-/// The form of what is told.
-pub(super) fn form(_: &mut SchemaGenerator) -> Schema {
-    schema(json!({"type": "object", "properties": properties()}))
-}
-
-fn schema(form: Value) -> Schema {
+    let form = json!({"type": "object", "properties": properties(), "required": ["weight"]});
     Schema::try_from(form).unwrap_or_default()
+}
+
+/// The form of what is told: weight and analysis come besides.
+pub(super) fn form(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<AgentFields>()
 }
 
 fn properties() -> Map<String, Value> {
@@ -209,7 +206,7 @@ mod tests {
             if KEPT.contains(&name.as_str()) {
                 continue;
             }
-            let config = Map::from_iter([("weight".to_owned(), json!(5)), (fields::snake(name), sample(field))]);
+            let config: Map<String, Value> = Map::from_iter([("weight".to_owned(), json!(5)), (fields::snake(name), sample(field))]);
             let canary = Value::Object(place(config.clone()).unwrap());
             assert_eq!(spread(canary).unwrap(), config, "{name}");
             whole.extend(config);

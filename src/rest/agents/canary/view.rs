@@ -16,7 +16,7 @@ use super::config;
 pub(crate) struct View {
     /// Whether there is to be a canary.
     pub enabled: bool,
-    /// What is different in it, by the agent's fields, with its weight and analysis. Empty without one.
+    /// What is different in it, by the agent's fields, and besides its weight and analysis. Empty without one.
     #[schemars(schema_with = "config::form")]
     pub config: Value,
     /// The version beside which it runs: the author's label, or the release as v and its number. Empty where there is neither.

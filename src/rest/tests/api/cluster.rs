@@ -32,6 +32,8 @@ struct State {
     events: broadcast::Sender<(String, Value)>,
     /// Whether watches stay open and report nothing.
     silent: AtomicBool,
+    /// Whether nothing is answered any more.
+    away: AtomicBool,
 }
 
 #[derive(Default)]
@@ -74,7 +76,12 @@ impl Cluster {
         }
         let team = json!({"metadata": {"name": "a"}, "spec": {"name": "A"}});
         let _ = inner.create("/apis/agents.slipway.dev/v1/teams", team);
-        Self(Arc::new(State { inner: Mutex::new(inner), events: broadcast::channel(1024).0, silent: AtomicBool::new(false) }))
+        Self(Arc::new(State {
+            inner: Mutex::new(inner),
+            events: broadcast::channel(1024).0,
+            silent: AtomicBool::default(),
+            away: AtomicBool::default(),
+        }))
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -86,6 +93,9 @@ impl Cluster {
                 let body = body.collect_bytes().await.unwrap();
                 // Long enough for concurrent calls to see the same state.
                 tokio::time::sleep(PAUSE).await;
+                if cluster.0.away.load(Ordering::SeqCst) {
+                    return Err(std::io::Error::other("the connection is closed"));
+                }
                 let answer = cluster.answer(&head.method, &head.uri, &head.headers, &body);
                 Ok::<Response<Body>, std::io::Error>(answer)
             }
@@ -106,6 +116,11 @@ impl Cluster {
     /// From now on watches report nothing.
     pub(crate) fn fall_silent(&self) {
         self.0.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no request is answered.
+    pub(crate) fn go_away(&self) {
+        self.0.away.store(true, Ordering::SeqCst);
     }
 
     /// From now on these rights are refused.

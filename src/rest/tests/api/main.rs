@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod callbacks;
+mod canary;
 mod cluster;
 mod evaluations;
 mod failures;
