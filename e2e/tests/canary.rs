@@ -1,0 +1,3 @@
+//! Canaries on a cluster with nodes.
+
+mod analysis;
