@@ -34,15 +34,16 @@ fn told(agent: &Agent, reason: &str) -> Vec<(Value, Value)> {
     list["items"].as_array().into_iter().flatten().filter(is_one).map(payload).collect()
 }
 
-/// Chats with an agent, each in a conversation of its own, until this is dropped. Whether it is answered is not the question here.
-struct Talk<'a>(&'a AtomicBool);
+/// Ends the talk when it is dropped.
+struct Hush<'a>(&'a AtomicBool);
 
-impl Drop for Talk<'_> {
+impl Drop for Hush<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
+/// Each chat is a conversation of its own. Whether it is answered is not the question here.
 fn talk(chat: &Call, enough: &AtomicBool) {
     while !enough.load(Ordering::Relaxed) {
         let reply = chat.send();
@@ -51,12 +52,12 @@ fn talk(chat: &Call, enough: &AtomicBool) {
     }
 }
 
-/// Starts a canary and talks to the agent as long as `meanwhile` takes.
+/// Talks to the agent as long as `meanwhile` takes.
 fn with_talk<T>(chat: &Call, meanwhile: impl FnOnce() -> T) -> T {
     let enough = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| talk(chat, &enough));
-        let _ends = Talk(&enough);
+        let _hush = Hush(&enough);
         meanwhile()
     })
 }
