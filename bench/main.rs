@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "what is measured is printed")]
 
 mod callers;
+mod canary;
 mod cluster;
 mod create;
 mod evaluation;
@@ -54,6 +55,9 @@ struct Arguments {
     /// How many chunks the knowledge bases have that are searched.
     #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000])]
     chunks: Vec<u32>,
+    /// The kubeconfig of a cluster with nodes and Slipway, such as that of hack/up, for promotions of canaries.
+    #[arg(long)]
+    nodes: Option<PathBuf>,
     /// Where the figures go as JSON, besides the screen.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -78,6 +82,8 @@ enum Part {
     Evaluation,
     /// Policies and guards on a chat, radar and scorecards of many agents.
     Governance,
+    /// Canaries: what the choice of a track adds to a chat, and how long a promotion takes.
+    Canary,
     /// Knowledge bases: pages per second, chunking, searches by number of chunks, memory of an ingestion, a search through REST.
     Knowledge,
     /// The release history: releases per second, lists and differences by length, size.
@@ -114,7 +120,10 @@ async fn main() -> anyhow::Result<()> {
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;
     }
-    if [Part::Create, Part::Standing, Part::Rest, Part::Governance, Part::Knowledge].into_iter().any(|part| arguments.wants(part)) {
+    if [Part::Create, Part::Standing, Part::Rest, Part::Governance, Part::Canary, Part::Knowledge]
+        .into_iter()
+        .any(|part| arguments.wants(part))
+    {
         let cluster = cluster::Cluster::prepare().await?;
         if arguments.wants(Part::Create) {
             create::measure(&cluster, &arguments.sizes, arguments.runs).await?;
@@ -127,6 +136,9 @@ async fn main() -> anyhow::Result<()> {
         }
         if arguments.wants(Part::Governance) {
             governance::fleet(&cluster).await?;
+        }
+        if arguments.wants(Part::Canary) {
+            canary::measure(&cluster, arguments.nodes.as_deref()).await?;
         }
         if arguments.wants(Part::Knowledge) {
             knowledge::through_rest(&cluster).await?;
