@@ -3,7 +3,7 @@
 //!
 //! The installed release is changed, so each of these has the cluster for itself, and puts back what it found.
 
-mod callers;
+pub(crate) mod callers;
 mod earlier;
 mod helm;
 
