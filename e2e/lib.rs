@@ -5,7 +5,7 @@
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
 //! `gitops` runs a controller that applies them, `compare` tells differences, `contract` makes up calls to REST, `fault` is what may happen between a manager
 //! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
-//! process' memory, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
+//! process' memory, `fence` puts NetworkPolicies in force, `flagger` rolls agents out, `foothold` is the network as a pod sees it, `platform` knows
 //! the installed manager, `scaler` measures for autoscalers, `turn` says who runs beside whom.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
@@ -19,6 +19,7 @@ mod compare;
 mod contract;
 pub mod fault;
 mod fence;
+mod flagger;
 mod foothold;
 mod gate;
 mod git;
@@ -41,6 +42,7 @@ pub use cgroup::{Cgroup, peak_memory};
 pub use compare::{assert_holds, essence, settings};
 pub use contract::Contract;
 pub use fence::{Fence, render};
+pub use flagger::Flagger;
 pub use foothold::Foothold;
 pub use gate::{Gate, When};
 pub use git::{Checkout, Repository, git};

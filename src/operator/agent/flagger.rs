@@ -27,9 +27,10 @@ pub(super) fn is_primary_ready(agent: &Agent, context: &Context) -> bool {
         // served once.
         serves || (selected() && is_there(&key, context))
     } else {
-        // Whoever takes the agent back from Flagger has its own pods first.
-        let own = caches.children(ChildKind::Deployment).get(&key).and_then(|child| child.deployment.clone());
-        serves && selected() && own.is_none_or(|own| own.available == 0)
+        // Who is taken back from Flagger has pods of its own first, with the present spec.
+        let is_seen = agent.status.as_ref().and_then(|status| status.observed_generation) == agent.meta().generation;
+        let own = || caches.children(ChildKind::Deployment).get(&key).and_then(|child| child.deployment.clone());
+        serves && selected() && !(is_seen && own().is_some_and(|own| own.settled() && own.wanted > 0))
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
         let entry =
             json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}});
         let metadata = json!({"name": "helper", "namespace": "team-a", "managedFields": [entry]});
-        let status = json!({"availableReplicas": available});
+        let status = json!({"replicas": available, "updatedReplicas": available, "availableReplicas": available});
         let body =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": available}, "status": status});
         there(context, ChildKind::Deployment, body);
@@ -197,13 +198,16 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_taken_back_from_flagger_has_its_own_pods_first() {
-        let (context, agent) = (context(), agent("a: b", "replicas: 1"));
+        let (context, mut agent) = (context(), agent("a: b", "replicas: 1"));
         service(&context, "helper-primary");
         pod(&context, "True");
         own(&context, "slipway/agent", 0);
         assert!(is_primary_ready(&agent, &context));
         own(&context, "slipway/agent", 1);
         assert!(!is_primary_ready(&agent, &context));
+        agent.meta_mut().generation = Some(2);
+        assert!(is_primary_ready(&agent, &context), "they are what was tested");
+        agent.meta_mut().generation = None;
         own(&context, "slipway/agent", 0);
         service(&context, "helper");
         assert!(!is_primary_ready(&agent, &context), "nobody is handed to pods of that name");

@@ -15,7 +15,7 @@ use kube::core::error_boundary::InvalidObject;
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::{AgentStatus, Phase};
 use slipway_api::condition::{self, AVAILABLE, Finding, READY, RECONCILING, STALLED};
-use slipway_api::{Agent, Track, contract, ids};
+use slipway_api::{Agent, Track, contract, ids, labels};
 use slipway_cluster::Key;
 use slipway_cluster::controller::Next;
 use slipway_cluster::event::EventSpec;
@@ -41,7 +41,9 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::T
     let key = Key::of(agent);
     let owned = |kind| context.caches.children(kind).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
     let of_its_own = || owned(ChildKind::Deployment).and_then(|child| child.deployment.clone()).map(|deployment| *deployment);
-    let deployment = flagger::serving(agent, context).or_else(of_its_own);
+    let of_flagger = flagger::serving(agent, context);
+    let by_flagger = of_flagger.is_some();
+    let deployment = of_flagger.or_else(of_its_own);
     let starting = match &deployment {
         Some(deployment) if !deployment.settled() => context.caches.pods.starting(&key),
         _ => None,
@@ -67,6 +69,7 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::T
             Resolved::Unknown(_) => None,
         },
         deployment,
+        by_flagger,
         service: owned(ChildKind::Service).is_some(),
         taken: applied.outcomes.contains(&(ChildKind::Service, key.name.clone(), Outcome::Taken)),
         problem,
@@ -94,6 +97,8 @@ pub(super) struct Observed {
     /// None while nobody can say; then what was said before stands.
     pub warnings: Option<Vec<Finding>>,
     pub deployment: Option<DeploymentState>,
+    /// Whether that is Flagger's copy, whose pods serve.
+    pub by_flagger: bool,
     /// Whether the Service is there and this Agent's own.
     pub service: bool,
     /// Whether a Service of the name is known to be somebody else's.
@@ -139,7 +144,7 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         // Nobody is to be sent to what only has the agent's name.
         endpoint: (!seen.taken).then_some(endpoint),
         id: Some(ids::agent(&namespace, &name)),
-        selector: Some(selector(&name, Track::Stable).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")),
+        selector: Some(pods(&name, seen.by_flagger)),
         observed_generation: generation,
         restarted_at: agent.restarted_at().map(str::to_owned),
         first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
@@ -152,6 +157,15 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         pinned_content: None,
         canary: seen.canary.status.clone(),
     }
+}
+
+/// The pods that serve, for autoscalers.
+fn pods(agent: &str, by_flagger: bool) -> String {
+    let mut selected = selector(agent, Track::Stable);
+    if by_flagger {
+        selected.insert(labels::NAME.to_owned(), Track::primary(agent));
+    }
+    selected.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
 /// Ready has the words. The others have a reason, so that `kubectl describe` says everything once.
@@ -233,7 +247,7 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
 
 #[cfg(test)]
 mod tests {
-    use slipway_api::{CanaryStatus, labels};
+    use slipway_api::CanaryStatus;
 
     use super::*;
 
@@ -253,6 +267,7 @@ mod tests {
             waits: None,
             warnings: Some(Vec::new()),
             deployment: Some(deployment),
+            by_flagger: false,
             service: true,
             taken: false,
             problem: None,
@@ -290,6 +305,15 @@ mod tests {
                 [RECONCILING, STALLED].map(|kind| of(&status, kind)).map(|it| (it.status == "True") == (it.reason == ready.reason));
             assert_eq!(reasons, [true, true], "who looks at one of them knows why: {:#?}", status.conditions);
         }
+    }
+
+    #[test]
+    fn autoscalers_measure_the_pods_that_serve() {
+        let selects = |by_flagger| {
+            told(&agent("replicas: 1"), &Observed { by_flagger, ..observed(deployment(1, 1, 1, 1)) }).selector.unwrap_or_default()
+        };
+        assert!(selects(false).contains("app.kubernetes.io/name=helper,") || selects(false).ends_with("app.kubernetes.io/name=helper"));
+        assert_eq!(selects(true), selects(false).replace("app.kubernetes.io/name=helper", "app.kubernetes.io/name=helper-primary"));
     }
 
     #[test]
