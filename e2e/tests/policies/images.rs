@@ -12,6 +12,8 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 const LIST: &str = "registry.example.com/agents,registry.example.com:5000,harbor.example.com/,docker.io/library,trusted/team";
 const WORDS: &[&str] =
     &["spec.image: ", "is not from an allowed registry or repository: registry.example.com/agents, registry.example.com:5000"];
+const CANARYS: &[&str] =
+    &["spec.canary.image: ", "is not from an allowed registry or repository: registry.example.com/agents, registry.example.com:5000"];
 
 fn policies(team: &Team, list: &str) -> Policies {
     let list = format!("policies.allowedImagePrefixes={{{list}}}");
@@ -22,7 +24,12 @@ fn policies(team: &Team, list: &str) -> Policies {
         _ => repository,
     };
     let runtime = format!("runtime.image.repository={repository}");
-    Policies::apply(&format!("{}-images", team.slug), &[&list, &runtime], &["-images", "-images-run"], Some(&team.namespace))
+    Policies::apply(
+        &format!("{}-images", team.slug),
+        &[&list, &runtime],
+        &["-images", "-images-canary", "-images-run"],
+        Some(&team.namespace),
+    )
 }
 
 fn agent(name: &str, image: &str) -> Value {
@@ -135,6 +142,16 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
     let mut none = agent("probe", "");
     none["spec"]["image"] = Value::Null;
     tries.push(Try::with(&*create, none, &[]));
+    for (image, says) in [
+        ("evil.example.com/a:1", CANARYS),
+        ("registry.example.com/agents/../others/a", CANARYS),
+        ("registry.example.com/agents/a:1", &[]),
+        (&*runtime, &[]),
+    ] {
+        let mut whole = agent("probe", "registry.example.com/agents/a:1");
+        whole["spec"]["canary"] = json!({"enabled": true, "weight": 10, "image": image});
+        tries.push(Try::with(&*create, whole, says));
+    }
     tries.push(Try::with(
         &*create,
         agent("probe", "someone/python"),
@@ -146,6 +163,10 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
     tries.push(Try::new(patch("agent/before", json!({"spec": {"description": "Still here."}})), &[]));
     tries.push(Try::new(patch("agent/before", json!({"spec": {"image": null}})), &[]));
     tries.push(Try::new(patch("agent/before", json!({"spec": {"image": "evil.example.com/agents/a:2"}})), WORDS));
+    // A canary without an image has the agent's, and another one is a new one.
+    tries.push(Try::new(patch("agent/before", json!({"spec": {"canary": {"enabled": true, "weight": 10}}})), &[]));
+    let again = json!({"enabled": true, "weight": 10, "image": "evil.example.com/agents/a:1"});
+    tries.push(Try::new(patch("agent/before", json!({"spec": {"canary": again}})), CANARYS));
     workloads(&team, &runtime, &mut tries);
     judge(&tries);
 
