@@ -95,6 +95,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     policy["metadata"]["finalizers"] = json!(["agents.slipway.dev/default-policy", "example.com/kept"]);
     team.apply(&policy);
     manager(&team, &names[0], &users[0]);
+    ends_of_canaries(&team, &users[0]);
     // Nobody else would, and the team could not go.
     team.kubectl("patch guardrailpolicy probe --type=merge -p").arg(r#"{"metadata":{"finalizers":null}}"#).ok();
     team.kubectl("delete guardrailpolicy probe --timeout=30s").ok();
@@ -125,14 +126,6 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let none: &[&str] = &["has no account of the cluster"];
     let asks: &[&str] = &["of Agents the Slipway manager writes the annotations agents.slipway.dev/deploy-release and"];
     let annotated = |note: &str| format!("-n {here} annotate agent hello {note} {dry}");
-    // As a promotion or a rollback does, which write the spec and say so.
-    let ends = |action: &Value, spec: Value| {
-        let mut change = json!({"metadata": {"annotations": {"agents.slipway.dev/canary-action": action}}, "spec": {"canary": null}});
-        change["spec"].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
-        format!("-n {here} patch agent twofold --type=merge {dry} -p {change}")
-    };
-    let begin =
-        format!("-n {here} patch agent hello --type=merge {dry} -p {}", json!({"spec": {"canary": {"enabled": true, "weight": 5}}}));
     let begins: &[&str] = &["the Slipway manager makes the GuardrailPolicies that a team begins with"];
     let guard = |name: &str| {
         let mut policy = resource("GuardrailPolicy", &tokens());
@@ -186,18 +179,6 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n {here} delete agent hello {dry}"), asks),
         Try::with(create(here), resource("Agent", &json!({"name": "Probe", "framework": "custom"})), asks),
         Try::new(annotated("agents.slipway.dev/deploy-release=1 agents.slipway.dev/rolled-back=2"), &[]),
-        Try::new(annotated("agents.slipway.dev/canary-action=promote agents.slipway.dev/canary-weight=5"), &[]),
-        Try::new(ends(&Value::Null, json!({})), asks),
-        Try::new(ends(&json!("later"), json!({})), asks),
-        Try::new(ends(&json!("rollback"), json!({"systemPrompt": "two"})), asks),
-        Try::new(ends(&json!("rollback"), json!({"suspend": false})), asks),
-        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "suspend": false})), asks),
-        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "replicas": 2})), asks),
-        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "image": "example.com/c"})), asks),
-        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "canary": {"weight": 90}})), asks),
-        Try::new(ends(&json!("rollback"), json!({})), &[]),
-        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "environment": "next"})), &[]),
-        Try::new(begin, asks),
         Try::with(create(here), resource("GuardrailPolicy", &tokens()), begins),
         Try::with(create(here), guard("default-cost"), &[]),
         Try::with(create("default"), guard("default-cost"), begins),
@@ -213,6 +194,37 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n {here} create configmap probe {dry}"), &[]),
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), &[]),
         Try::with(create(here), secrets(&account(name)), &[]),
+    ]);
+}
+
+/// The manager ends canaries, which changes the spec, and begins none.
+fn ends_of_canaries(team: &Team, user_name: &str) {
+    let here = &team.namespace;
+    let dry = format!("--dry-run=server --as={user_name}");
+    let asks: &[&str] = &["of Agents the Slipway manager writes the annotations agents.slipway.dev/deploy-release and"];
+    // As a promotion or a rollback does, which write the spec and say so.
+    let ends = |action: &Value, spec: Value| {
+        let mut change = json!({"metadata": {"annotations": {"agents.slipway.dev/canary-action": action}}, "spec": {"canary": null}});
+        change["spec"].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
+        format!("-n {here} patch agent twofold --type=merge {dry} -p {change}")
+    };
+    let begin = json!({"spec": {"canary": {"enabled": true, "weight": 5}}});
+    judge(&[
+        Try::new(ends(&Value::Null, json!({})), asks),
+        Try::new(ends(&json!("later"), json!({})), asks),
+        Try::new(ends(&json!("rollback"), json!({"systemPrompt": "two"})), asks),
+        Try::new(ends(&json!("rollback"), json!({"suspend": false})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "suspend": false})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "replicas": 2})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "image": "example.com/c"})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "canary": {"weight": 90}})), asks),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {begin}"), asks),
+        Try::new(ends(&json!("rollback"), json!({})), &[]),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "environment": "next"})), &[]),
+        Try::new(
+            format!("-n {here} annotate agent hello agents.slipway.dev/canary-action=promote agents.slipway.dev/canary-weight=5 {dry}"),
+            &[],
+        ),
     ]);
 }
 

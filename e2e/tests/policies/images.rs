@@ -142,16 +142,6 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
     let mut none = agent("probe", "");
     none["spec"]["image"] = Value::Null;
     tries.push(Try::with(&*create, none, &[]));
-    for (image, says) in [
-        ("evil.example.com/a:1", CANARYS),
-        ("registry.example.com/agents/../others/a", CANARYS),
-        ("registry.example.com/agents/a:1", &[]),
-        (&*runtime, &[]),
-    ] {
-        let mut whole = agent("probe", "registry.example.com/agents/a:1");
-        whole["spec"]["canary"] = json!({"enabled": true, "weight": 10, "image": image});
-        tries.push(Try::with(&*create, whole, says));
-    }
     tries.push(Try::with(
         &*create,
         agent("probe", "someone/python"),
@@ -163,10 +153,7 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
     tries.push(Try::new(patch("agent/before", json!({"spec": {"description": "Still here."}})), &[]));
     tries.push(Try::new(patch("agent/before", json!({"spec": {"image": null}})), &[]));
     tries.push(Try::new(patch("agent/before", json!({"spec": {"image": "evil.example.com/agents/a:2"}})), WORDS));
-    // A canary without an image has the agent's, and another one is a new one.
-    tries.push(Try::new(patch("agent/before", json!({"spec": {"canary": {"enabled": true, "weight": 10}}})), &[]));
-    let again = json!({"enabled": true, "weight": 10, "image": "evil.example.com/agents/a:1"});
-    tries.push(Try::new(patch("agent/before", json!({"spec": {"canary": again}})), CANARYS));
+    canaries(&team, &runtime, &mut tries);
     workloads(&team, &runtime, &mut tries);
     judge(&tries);
 
@@ -178,6 +165,27 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
         let ready = condition(agent, "Ready");
         ready["message"].as_str().is_some_and(|message| message.contains("evil.example.com/agents/a") && message.contains("allowed"))
     });
+}
+
+fn canaries(team: &Team, runtime: &str, tries: &mut Vec<Try>) {
+    let create = format!("-n {} create --dry-run=server -f -", team.namespace);
+    for (image, says) in [
+        ("evil.example.com/a:1", CANARYS),
+        ("registry.example.com/agents/../others/a", CANARYS),
+        ("registry.example.com/agents/a:1", &[]),
+        (runtime, &[]),
+    ] {
+        let mut whole = agent("probe", "registry.example.com/agents/a:1");
+        whole["spec"]["canary"] = json!({"enabled": true, "weight": 10, "image": image});
+        tries.push(Try::with(&*create, whole, says));
+    }
+    // One without an image has the agent's; what that had before the list is new to a canary.
+    let patch = |canary: Value| {
+        let change = json!({"spec": {"canary": canary}});
+        format!("-n {} patch agent/before --type=merge --dry-run=server -p {change}", team.namespace)
+    };
+    tries.push(Try::new(patch(json!({"enabled": true, "weight": 10})), &[]));
+    tries.push(Try::new(patch(json!({"enabled": true, "weight": 10, "image": "evil.example.com/agents/a:1"})), CANARYS));
 }
 
 fn workloads(team: &Team, runtime: &str, tries: &mut Vec<Try>) {
