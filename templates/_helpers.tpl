@@ -247,6 +247,17 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
 {{- end }}
 {{- end }}
 
+{{/* CEL that says whether a field of a spec is there: "slipway.given" of the object and the field's path in its spec. */}}
+{{- define "slipway.given" -}}
+{{- $path := printf "%s.spec" (first .) -}}
+{{- $given := list -}}
+{{- range rest . -}}
+{{- $path = printf "%s.%s" $path . -}}
+{{- $given = append $given (printf "has(%s) && dyn(%s) != null" $path $path) -}}
+{{- end -}}
+{{- join " && " $given -}}
+{{- end }}
+
 {{/* Variables of a policy: "slipway.unchangedMetadata" of fields of the metadata, each of which says whether an update leaves it as it was. */}}
 {{- define "slipway.unchangedMetadata" -}}
 {{- range . }}

@@ -5,6 +5,7 @@
 mod accounts;
 mod chart;
 mod datasets;
+mod gate;
 mod guardrails;
 mod images;
 mod names;
@@ -130,6 +131,8 @@ fn a_status_takes_more_than_every_right_in_one_namespace() {
     let words: &[&str] = &["status: Slipway alone writes", "change the spec instead"];
     judge(&[
         Try::new(patch("agent/hello", &owner, json!({"activeRelease": 7})), words),
+        Try::new(patch("agent/hello", &owner, json!({"canary": {"phase": "Serving", "weight": 100}})), words),
+        Try::new(patch("agent/hello", &owner, json!({"canary": {"evaluation": "ev-mine"}})), words),
         Try::new(patch("agentrelease/mine", &owner, json!({"phase": "active", "version": 7})), words),
         Try::new(patch("tool/clock", &owner, json!({"phase": "Available"})), words),
         Try::new(patch("skill/greet", &owner, json!({"phase": "Available"})), words),

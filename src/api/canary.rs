@@ -589,6 +589,30 @@ mod tests {
     }
 
     #[test]
+    fn every_field_of_a_canary_becomes_the_agents() {
+        let values = json!({
+            "image": "example.com/i:1", "modelType": "openai", "modelId": "m", "systemPrompt": "p", "skills": ["s"], "tools": ["t"],
+            "version": "2", "name": "Next", "description": "d", "framework": "langchain", "strategy": "agent-react", "channel": "rest",
+            "backgroundModel": "openai:m", "storage": "memory", "databaseUrl": "postgres://db/a", "databaseCredentialsSecret": "l",
+            "knowledgeBases": ["k"], "governance": {"riskProfile": "high"}, "environment": "e", "envSecrets": ["v"],
+            "credentialSecret": "c", "gcpServiceAccount": "a@b", "access": "platform", "suggestionsProvider": "static",
+            "suggestions": "[]", "judgeModel": "stub:/j", "evalSampleRate": 5, "resources": {"limits": {"cpu": "1"}},
+            "podTemplate": {"labels": {"a": "b"}},
+        });
+        let values = values.as_object().unwrap();
+        let crd = serde_json::to_value(Agent::crd()).unwrap();
+        let agent = fields(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]);
+        let all: BTreeSet<&str> = agent.keys().map(String::as_str).filter(|name| !ELSEWHERE.contains(name)).collect();
+        assert_eq!(values.keys().map(String::as_str).collect::<BTreeSet<_>>(), all);
+        for (name, value) in values {
+            let field = json!({ name: value });
+            let asked = canary(if OWN.contains(&name.as_str()) { field.clone() } else { json!({ "overrides": field }) });
+            assert_eq!(asked.over(&spec(json!({}))), spec(field.clone()), "{name}");
+            assert_eq!(asked.promoted(&spec(json!({}))), spec(field), "{name}");
+        }
+    }
+
+    #[test]
     fn a_promotion_that_the_schema_would_refuse_is_a_fault_before() {
         for (agent, asked, says) in [
             (json!({}), json!({}), None),

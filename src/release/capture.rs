@@ -195,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_a_canary_is_in_an_artifact() {
+        let before = artifact(&json!({}));
+        let leaves = samples::leaves(&samples::schema());
+        let of_canaries: Vec<_> = leaves.iter().filter(|(path, _)| path.starts_with(".canary.")).collect();
+        assert!(of_canaries.len() > 50, "{of_canaries:?}");
+        for (path, values) in of_canaries {
+            assert!(values.iter().all(|value| artifact(value) == before), "spec{path} is no part of a release");
+        }
+    }
+
+    #[test]
     fn artifacts_look_as_they_did() {
         for (name, artifact, committed) in [
             ("full", samples::full(), include_str!("testdata/full.yaml")),

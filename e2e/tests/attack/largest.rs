@@ -53,7 +53,7 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
         poll(240, || {
             let found = slipway.kubectl(format!("get configmaps -n {namespace} -o name")).ok();
             let made = found.lines().filter(|name| name.ends_with("-config") || name.ends_with("-skill")).count();
-            if made >= 100 { Ok(()) } else { Err(format!("{made} ConfigMaps of agents and skills are in {namespace}")) }
+            if made >= 150 { Ok(()) } else { Err(format!("{made} ConfigMaps of agents, canaries and skills are in {namespace}")) }
         });
     }
     let listed = lists(&rest, &member.token);
@@ -102,7 +102,7 @@ fn lists(rest: &Api, token: &str) -> usize {
 #[track_caller]
 fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
     slipway.agents_counted(namespace);
-    let prompt = "\u{e9}".repeat(60 * KIB);
+    let (prompt, suggestions) = ("\u{e9}".repeat(60 * KIB), format!("[\"{}\"]", "\u{20ac}".repeat(16_380)));
     let annotations: Value = (0..60).map(|at| (format!("example.com/a{at}"), json!("x".repeat(4 * KIB)))).collect();
     // Agents come last: each is looked at every 30 s, and while an API server is behind, each look writes its status once more.
     let made = [
@@ -130,7 +130,8 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
             "Agent",
             "agents",
             json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
-            "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
+            "suggestionsProvider": "static", "suggestions": suggestions, "suspend": true,
+            "canary": {"enabled": true, "weight": 100, "systemPrompt": prompt, "overrides": {"suggestions": suggestions}}}),
         ),
     ];
     for (of, plural, spec) in &made {

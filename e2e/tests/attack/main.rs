@@ -7,6 +7,7 @@
 
 mod adopt;
 mod bombs;
+mod canary;
 mod contract;
 mod errors;
 mod force;

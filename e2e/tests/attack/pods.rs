@@ -65,6 +65,10 @@ fn a_developer_claims_nothing_of_the_clusters() {
         let line = format!("patch agent plain -n {namespace} --type=merge -p");
         let refused = slipway.kubectl_with(&developer.token, &line).arg(&patch).refused();
         assert!(refused.contains(says), "{refused}");
+        // Nor for a canary.
+        let canary = json!({"enabled": true, "weight": 10, "overrides": {"podTemplate": claim}});
+        let refused = slipway.kubectl_with(&developer.token, &line).arg(json!({"spec": {"canary": canary}})).refused();
+        assert!(refused.contains(&format!("spec.canary.overrides.podTemplate.{says}")), "{refused}");
         let body = json!({"name": "claim", "framework": "custom", "podTemplate": claim});
         let reply = rest.call("POST", "/agents").header("X-Team", "claims").token(&developer.token).json(&body).send();
         // REST calls the field by its own name.
@@ -75,6 +79,7 @@ fn a_developer_claims_nothing_of_the_clusters() {
     let left: Vec<_> =
         left["items"].as_array().into_iter().flatten().map(|agent| (&agent["metadata"]["name"], &agent["spec"]["podTemplate"])).collect();
     assert_eq!(left, [(&json!("plain"), &plain["spec"]["podTemplate"])]);
+    assert!(slipway.kubectl(format!("get agent plain -n {namespace}")).json()["spec"]["canary"].is_null());
 }
 
 /// The attacker may write everything in the team's namespace, and the Namespace itself, as a role for `*` gives.

@@ -68,6 +68,39 @@ fn nobody_puts_an_accounts_token_where_slipway_reads() {
     }
 }
 
+/// A team's admins read the Secret with the credential of their quality gate. Whoever may make Secrets there, and read none, lets them
+/// have no account's token by it.
+#[test]
+fn nobody_puts_an_accounts_token_where_a_teams_admins_read() {
+    let slipway = Installation::shared();
+    let namespace = slipway.team("gate-trap");
+    let attacker = slipway.person("gate-trapper");
+    let (rbac, metadata) = ("rbac.authorization.k8s.io/v1", json!({"name": "gate-trapper", "namespace": namespace}));
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete"]}]);
+    slipway.apply(&json!({"apiVersion": rbac, "kind": "Role", "metadata": metadata, "rules": rules}));
+    slipway.apply(&json!({
+        "apiVersion": rbac, "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gate-trapper"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": attacker.user}],
+    }));
+    slipway_e2e::poll(10, || {
+        let may = slipway.kubectl_with(&attacker.token, format!("auth can-i create secrets -n {namespace}")).run().stdout;
+        if may.trim() == "yes" { Ok(()) } else { Err("the attacker should be able to make Secrets".to_owned()) }
+    });
+    let mut there = trap("slipway-canary-gate");
+    there["metadata"]["namespace"] = json!(namespace);
+    there["metadata"]["annotations"]["kubernetes.io/service-account.name"] = json!("default");
+    let create = |secret: &Value| slipway.kubectl_with(&attacker.token, "create --dry-run=server -f -").input(secret).run();
+    let refused = create(&there);
+    assert!(refused.code != Some(0) && refused.stderr.contains("type: must be Opaque"), "{refused:?}");
+    // Under another name it is the attacker's own business.
+    there["metadata"]["name"] = json!("mine");
+    let made = create(&there);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let kept = slipway.kubectl(format!("get secret slipway-canary-gate -n {namespace} --ignore-not-found")).json();
+    assert!(kept.is_null() || kept["type"] == "Opaque", "{}", kept["type"]);
+}
+
 /// What the chart makes is empty, and Slipway fills it without the right to make it.
 #[test]
 fn the_platforms_configuration_is_kept_without_the_right_to_create() {

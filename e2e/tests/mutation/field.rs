@@ -12,8 +12,8 @@ use super::{GROUP, judgement};
 
 /// Of the values that would be accepted, so many are set, the strangest.
 const APPLIED: usize = 3;
-/// Seconds until a status must speak of a change, and all be as before.
-const TOLD: u64 = 10;
+/// Seconds until a status must speak of a change, and all be as before: a canary that ends goes ten seconds after its users.
+const TOLD: u64 = 30;
 
 /// What is tried where the schema is one that has been met.
 const ONCE_MORE: [&str; 6] = ["absent", "0", "a letter more", "an empty list", "the least object", "nothing but huge"];

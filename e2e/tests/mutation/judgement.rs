@@ -87,6 +87,10 @@ pub(super) fn settled(object: &Value) -> Value {
         status.remove("observedGeneration");
         // Which of many has ended last is a matter of moments.
         status.remove("lastIngestion");
+        // Another canary begins anew, and so does the one before.
+        if let Some(canary) = status.get_mut("canary").and_then(Value::as_object_mut) {
+            canary.retain(|field, _| field != "startedAt" && field != "stepStartedAt");
+        }
         for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
             condition["lastTransitionTime"] = Value::Null;
             condition["observedGeneration"] = Value::Null;

@@ -86,6 +86,8 @@ fn walk(field: Field, fields: &mut Vec<Field>, known: &mut BTreeSet<String>) {
         }
     }
     fields.push(field);
+    // What a canary has of its agent's blocks is met there, and need only be in force.
+    inner.sort_by_key(|field| field.names().next_back() == Some("canary"));
     for field in inner {
         walk(field, fields, known);
     }

@@ -85,6 +85,8 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
     let _grants = [0, 1, 2].map(|n| Grant::bind(&names[n], "cluster-admin", &users[n], None));
     team.agent("hello", &json!({"suspend": true}));
+    let canary = json!({"enabled": true, "weight": 10, "systemPrompt": "two", "replicas": 2, "overrides": {"environment": "next"}});
+    team.agent("twofold", &json!({"suspend": true, "systemPrompt": "one", "canary": canary}));
     team.apply(&resource("EvaluationRun", &json!({"agent": "hello"})));
     team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
     team.kubectl("wait guardrailpolicy/default-cost --for=create --timeout=30s").ok();
@@ -93,6 +95,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     policy["metadata"]["finalizers"] = json!(["agents.slipway.dev/default-policy", "example.com/kept"]);
     team.apply(&policy);
     manager(&team, &names[0], &users[0]);
+    ends_of_canaries(&team, &users[0]);
     // Nobody else would, and the team could not go.
     team.kubectl("patch guardrailpolicy probe --type=merge -p").arg(r#"{"metadata":{"finalizers":null}}"#).ok();
     team.kubectl("delete guardrailpolicy probe --timeout=30s").ok();
@@ -191,6 +194,37 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n {here} create configmap probe {dry}"), &[]),
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), &[]),
         Try::with(create(here), secrets(&account(name)), &[]),
+    ]);
+}
+
+/// The manager ends canaries, which changes the spec, and begins none.
+fn ends_of_canaries(team: &Team, user_name: &str) {
+    let here = &team.namespace;
+    let dry = format!("--dry-run=server --as={user_name}");
+    let asks: &[&str] = &["of Agents the Slipway manager writes the annotations agents.slipway.dev/deploy-release and"];
+    // As a promotion or a rollback does, which write the spec and say so.
+    let ends = |action: &Value, spec: Value| {
+        let mut change = json!({"metadata": {"annotations": {"agents.slipway.dev/canary-action": action}}, "spec": {"canary": null}});
+        change["spec"].as_object_mut().unwrap().extend(spec.as_object().cloned().unwrap_or_default());
+        format!("-n {here} patch agent twofold --type=merge {dry} -p {change}")
+    };
+    let begin = json!({"spec": {"canary": {"enabled": true, "weight": 5}}});
+    judge(&[
+        Try::new(ends(&Value::Null, json!({})), asks),
+        Try::new(ends(&json!("later"), json!({})), asks),
+        Try::new(ends(&json!("rollback"), json!({"systemPrompt": "two"})), asks),
+        Try::new(ends(&json!("rollback"), json!({"suspend": false})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "suspend": false})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "replicas": 2})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "image": "example.com/c"})), asks),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "canary": {"weight": 90}})), asks),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {begin}"), asks),
+        Try::new(ends(&json!("rollback"), json!({})), &[]),
+        Try::new(ends(&json!("promote"), json!({"systemPrompt": "two", "environment": "next"})), &[]),
+        Try::new(
+            format!("-n {here} annotate agent hello agents.slipway.dev/canary-action=promote agents.slipway.dev/canary-weight=5 {dry}"),
+            &[],
+        ),
     ]);
 }
 

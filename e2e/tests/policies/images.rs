@@ -12,6 +12,8 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 const LIST: &str = "registry.example.com/agents,registry.example.com:5000,harbor.example.com/,docker.io/library,trusted/team";
 const WORDS: &[&str] =
     &["spec.image: ", "is not from an allowed registry or repository: registry.example.com/agents, registry.example.com:5000"];
+const CANARYS: &[&str] =
+    &["spec.canary.image: ", "is not from an allowed registry or repository: registry.example.com/agents, registry.example.com:5000"];
 
 fn policies(team: &Team, list: &str) -> Policies {
     let list = format!("policies.allowedImagePrefixes={{{list}}}");
@@ -22,7 +24,12 @@ fn policies(team: &Team, list: &str) -> Policies {
         _ => repository,
     };
     let runtime = format!("runtime.image.repository={repository}");
-    Policies::apply(&format!("{}-images", team.slug), &[&list, &runtime], &["-images", "-images-run"], Some(&team.namespace))
+    Policies::apply(
+        &format!("{}-images", team.slug),
+        &[&list, &runtime],
+        &["-images", "-images-canary", "-images-run"],
+        Some(&team.namespace),
+    )
 }
 
 fn agent(name: &str, image: &str) -> Value {
@@ -146,6 +153,7 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
     tries.push(Try::new(patch("agent/before", json!({"spec": {"description": "Still here."}})), &[]));
     tries.push(Try::new(patch("agent/before", json!({"spec": {"image": null}})), &[]));
     tries.push(Try::new(patch("agent/before", json!({"spec": {"image": "evil.example.com/agents/a:2"}})), WORDS));
+    canaries(&team, &runtime, &mut tries);
     workloads(&team, &runtime, &mut tries);
     judge(&tries);
 
@@ -157,6 +165,27 @@ fn images_come_from_where_the_list_says_however_they_are_spelled() {
         let ready = condition(agent, "Ready");
         ready["message"].as_str().is_some_and(|message| message.contains("evil.example.com/agents/a") && message.contains("allowed"))
     });
+}
+
+fn canaries(team: &Team, runtime: &str, tries: &mut Vec<Try>) {
+    let create = format!("-n {} create --dry-run=server -f -", team.namespace);
+    for (image, says) in [
+        ("evil.example.com/a:1", CANARYS),
+        ("registry.example.com/agents/../others/a", CANARYS),
+        ("registry.example.com/agents/a:1", &[]),
+        (runtime, &[]),
+    ] {
+        let mut whole = agent("probe", "registry.example.com/agents/a:1");
+        whole["spec"]["canary"] = json!({"enabled": true, "weight": 10, "image": image});
+        tries.push(Try::with(&*create, whole, says));
+    }
+    // One without an image has the agent's; what that had before the list is new to a canary.
+    let patch = |canary: Value| {
+        let change = json!({"spec": {"canary": canary}});
+        format!("-n {} patch agent/before --type=merge --dry-run=server -p {change}", team.namespace)
+    };
+    tries.push(Try::new(patch(json!({"enabled": true, "weight": 10})), &[]));
+    tries.push(Try::new(patch(json!({"enabled": true, "weight": 10, "image": "evil.example.com/agents/a:1"})), CANARYS));
 }
 
 fn workloads(team: &Team, runtime: &str, tries: &mut Vec<Try>) {

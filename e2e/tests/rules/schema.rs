@@ -37,6 +37,22 @@ fn agents() {
         ("spec.canary.replicas", "{canary: {enabled: true, weight: 10, replicas: 11}}"),
         ("spec.canary.tools[1]", "{canary: {enabled: true, weight: 10, tools: [a, a]}}"),
         ("spec.canary.overrides.replicas", "{canary: {enabled: true, weight: 10, overrides: {replicas: 1}}}"),
+        ("spec.canary.overrides.suspend", "{canary: {enabled: true, weight: 10, overrides: {suspend: true}}}"),
+        ("spec.canary.overrides.expose", "{canary: {enabled: true, weight: 10, overrides: {expose: gateway}}}"),
+        ("spec.canary.overrides.canary", "{canary: {enabled: true, weight: 10, overrides: {canary: {enabled: true, weight: 1}}}}"),
+        ("spec.canary.overrides.image", "{canary: {enabled: true, weight: 10, overrides: {image: example.com/mine:1}}}"),
+        (
+            "spec.canary.overrides.podTemplate.hostNetwork",
+            "{canary: {enabled: true, weight: 10, overrides: {podTemplate: {hostNetwork: true}}}}",
+        ),
+        (
+            "spec.canary.overrides.podTemplate.annotations",
+            "{canary: {enabled: true, weight: 10, overrides: {podTemplate: {annotations: {agents.slipway.dev/config-hash: '0'}}}}}",
+        ),
+        (
+            "spec.canary.overrides.databaseUrl",
+            "{canary: {enabled: true, weight: 10, overrides: {databaseUrl: 'postgres://db/a?password=planted'}}}",
+        ),
         (
             "spec.canary.overrides.databaseUrl",
             "{canary: {enabled: true, weight: 10, overrides: {databaseUrl: 'postgres://a:planted@db/a'}}}",
@@ -50,6 +66,12 @@ fn agents() {
         ("spec.canary.analysis.intervalSeconds", "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 59}}}"),
         ("spec.canary.analysis.minimumRequests", "{canary: {enabled: true, weight: 10, analysis: {minimumRequests: 19}}}"),
         ("spec.canary.analysis.promotion", "{canary: {enabled: true, weight: 10, analysis: {promotion: soon}}}"),
+        ("spec.canary.analysis.timeoutSeconds", "{canary: {enabled: true, weight: 10, analysis: {timeoutSeconds: 59}}}"),
+        ("spec.canary.analysis.gates.score", "{canary: {enabled: true, weight: 10, analysis: {gates: {score: 101}}}}"),
+        (
+            "spec.canary.analysis.gates.errorRateIncrease",
+            "{canary: {enabled: true, weight: 10, analysis: {gates: {errorRateIncrease: 101}}}}",
+        ),
         ("spec.canary.analysis.gates.latencyRatio", "{canary: {enabled: true, weight: 10, analysis: {gates: {latencyRatio: 99}}}}"),
         ("spec.expose", "{expose: everywhere}"),
         ("spec.skills[1]", "{skills: [a, a]}"),
@@ -257,7 +279,12 @@ fn edges() {
     {
         accepted(&manifest("Agent", "fine", spec));
     }
-    for canary in ["{enabled: false, weight: 1}", "{enabled: true, weight: 100, replicas: 0, tools: [], overrides: {}, analysis: {}}"] {
+    for canary in [
+        "{enabled: false, weight: 1}",
+        "{enabled: true, weight: 100, replicas: 0, tools: [], overrides: {}, analysis: {}}",
+        "{enabled: true, weight: 1, analysis: {steps: [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 100]}}",
+        "null",
+    ] {
         accepted(&manifest("Agent", "fine", &format!("{{canary: {canary}}}")));
     }
     accepted(&manifest("EvaluationRun", "fine", &format!("{{track: canary, content: {}}}", "0a".repeat(32))));
