@@ -19,6 +19,7 @@ mod api_platform;
 mod api_releases;
 mod api_skills;
 mod autoscaling;
+mod canary;
 mod children;
 mod commands;
 mod datasets;
