@@ -55,7 +55,9 @@ impl Kinds {
         let there = kubectl(format!("get --ignore-not-found {}", names(&definitions))).json();
         let all = there["items"].as_array().cloned().unwrap_or_else(|| vec![there.clone()]);
         let is_others = |found: &Value| !found.is_null() && found["metadata"]["labels"][LABEL] != OURS;
-        (!all.iter().any(is_others)).then_some(Self(definitions))
+        let is_free = !all.iter().any(is_others);
+        // Not made for nothing, since its end takes the kinds away.
+        is_free.then(|| Self(definitions))
     }
 
     /// Installs them, if they are not.

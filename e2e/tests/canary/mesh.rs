@@ -18,7 +18,10 @@ fn a_mesh_is_told_of_a_canary_where_it_has_kinds_and_namespace() {
     let team = Team::new(&fresh("canary-mesh"));
     let agent = team.agent("helper", &json!({"storage": "memory"}));
     agent.ready();
-    let Some(kinds) = Kinds::of_istio() else { return skip("the cluster's kinds of Istio are somebody else's") };
+    let Some(kinds) = Kinds::of_istio() else {
+        skip("the cluster's kinds of Istio are somebody else's");
+        return;
+    };
     kinds.remove();
     agent.patch(&json!({"canary": {"enabled": true, "weight": 20, "systemPrompt": "second"}}));
     serves(&agent, 20);
