@@ -41,6 +41,11 @@ flagger_folder() {
   cat "$ROOT"/hack/tools/flagger/{go.mod,go.sum,main.go} | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/flagger-|"
 }
 
+# What tests of Gateways and meshes need beside: a Gateway, and the kinds' definitions.
+gateway_folder() {
+  { cat "$ROOT"/hack/tools/gateway/{go.mod,go.sum,requirements.txt} && uname -m; } | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/gateway-|"
+}
+
 # Begun early, the tools are compiled beside what else there is to do.
 tools_start() {
   [[ -d $(tools_folder) ]] || { require_go && job tools tools_make "$(tools_folder)" tools_compile; }
@@ -84,6 +89,15 @@ flagger_build() {
   tools_link "$folder"
 }
 
+# These are no programs of everybody's path: .local/gateway is the folder.
+gateway_build() {
+  local folder
+  folder=$(gateway_folder)
+  peers_need_python
+  tools_make "$folder" gateway_fill
+  ln -sfn "$folder" "$STATE/gateway"
+}
+
 # tools_make FOLDER COMPILE: into a folder beside, then renamed, so that an interrupted build never looks like a finished one.
 tools_make() {
   [[ ! -d $1 ]] || return 0
@@ -125,4 +139,19 @@ flagger_compile() {
   say "        from source; some two minutes on two cores with empty caches"
   cd "$ROOT/hack/tools/flagger" && go build -ldflags "-s -w" -o "$1/flagger" . &&
     install -m 644 "$(go list -m -f '{{.Dir}}' github.com/fluxcd/flagger)/artifacts/flagger/crd.yaml" "$1/flagger-crd.yaml"
+}
+
+gateway_fill() {
+  local module file
+  peers_environment "$1" || return
+  peers_pip "$1" --no-compile --target "$1/wheels" --requirement "$ROOT/hack/tools/gateway/requirements.txt" || return
+  mv "$1/wheels/bin/traefik" "$1/" && rm -rf "$1/wheels" "$1/python" || return
+  cd "$ROOT/hack/tools/gateway" && go mod download || return
+  module=$(go list -m -f '{{.Dir}}' istio.io/api) || return
+  cat "$module/kubernetes/customresourcedefinitions.gen.yaml" >"$1/istio.yaml" || return
+  module=$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api) || return
+  for file in "$module"/config/crd/standard/*.yaml; do
+    # Not the policy against earlier versions, which no definition needs.
+    [[ $file == *_vap_* ]] || { echo --- && cat "$file"; } || return
+  done >"$1/gateway-api.yaml"
 }
