@@ -51,6 +51,7 @@ pub(crate) struct Metrics {
     answers: Family<ByClass, Counter>,
     refusals: Family<ByStatus, Counter>,
     deliveries: Family<ByOutcome, Counter>,
+    gates: Family<ByOutcome, Counter>,
     /// Running calls to agents, streams included.
     pub relays: Gauge<i64, AtomicI64>,
     /// Running event streams.
@@ -60,7 +61,8 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (answers, refusals, deliveries) = (Family::default(), Family::default(), Family::default());
+        let (answers, refusals) = (Family::default(), Family::default());
+        let (deliveries, gates): (Family<_, _>, Family<_, _>) = (Family::default(), Family::default());
         let (relays, listeners): (Gauge<_, _>, Gauge<_, _>) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::with_prefix("slipway_rest");
         registry.register("answers", "Calls that were answered, or whose answer has begun", answers.clone());
@@ -70,9 +72,10 @@ impl Default for Metrics {
             "Marks that were sent to MLflow while their callers waited, by outcome",
             deliveries.clone(),
         );
+        registry.register("canary_gates", "Questions of quality gates that were answered, by outcome", gates.clone());
         registry.register("relays_in_flight", "Calls to agents that are under way, streams included", relays.clone());
         registry.register("listeners", "Open streams of events", listeners.clone());
-        Self { answers, refusals, deliveries, relays, listeners, registry: Arc::new(registry) }
+        Self { answers, refusals, deliveries, gates, relays, listeners, registry: Arc::new(registry) }
     }
 }
 
@@ -89,6 +92,12 @@ impl Metrics {
     /// Counts a mark for MLflow: `delivered`, `no_trace` or `failed`.
     pub(crate) fn delivery(&self, outcome: &'static str) {
         self.deliveries.get_or_create(&ByOutcome { outcome }).inc();
+    }
+
+    /// Counts the answer to a quality gate: `passed`, `failed`, `noted`, `no_score`, `default_approved`, `default_refused`, `refused`,
+    /// `not_valid` or `unverified`.
+    pub(crate) fn gate(&self, outcome: &'static str) {
+        self.gates.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     /// The metrics in the text format of Prometheus, without `# EOF`.
@@ -130,6 +139,7 @@ mod tests {
         }
         metrics.relays.inc();
         metrics.delivery("failed");
+        metrics.gate("default_approved");
         let text = metrics.text();
         for line in [
             r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="2xx"} 2"#,
@@ -138,6 +148,7 @@ mod tests {
             r#"slipway_rest_answers_total{method="OTHER",route="none",status="4xx"} 2"#,
             r#"slipway_rest_refusals_total{method="GET",route="/agents/{id}",status="403"} 1"#,
             r#"slipway_rest_refusals_total{method="PATCH",route="/agents/{id}",status="409"} 1"#,
+            r#"slipway_rest_canary_gates_total{outcome="default_approved"} 1"#,
             "slipway_rest_relays_in_flight 1",
             "slipway_rest_listeners 0",
         ] {

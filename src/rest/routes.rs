@@ -3,11 +3,11 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Team, TeamOrAll, TeamOrNamed};
+use crate::permission::Permission::{Callback, Cluster, Gate, Known, Open, Platform, Team, TeamOrAll, TeamOrNamed};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
-    agents, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar, relay,
+    agents, canary_gate, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar, relay,
     releases, skills, sync, teams, tools,
 };
 
@@ -77,6 +77,9 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(delete.clone(), "/agents/{id}/memory/{mid}", Team(CHAT), "Has the agent forget something.", relay::forget),
 
         Route::new(post.clone(), "/feedback", TeamOrNamed(CHAT), "Marks an answer of an agent. What was asked for an answer that is marked badly becomes a case of the agent's evaluations.", feedback::create),
+
+        Route::new(post.clone(), "/webhooks/canary-gate", Gate, "Tells a progressive-delivery controller whether a rollout goes on: 200, or 412 if it does not.", canary_gate::answer),
+        Route::new(post.clone(), "/webhooks/canary-gate/{credential}", Gate, "The same, with the credential in the path.", canary_gate::answer),
 
         Route::new(get.clone(), "/teams", Known, "The teams in which the caller has a role, newest first.", teams::list).with(PAGED),
         Route::new(post.clone(), "/teams", Cluster(Right::on("create", "teams")), "Makes a team, with a namespace of its own.", teams::create),

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod callbacks;
+mod canary_gate;
 mod cluster;
 mod evaluations;
 mod failures;
@@ -63,6 +64,7 @@ pub(crate) fn settings() -> RestSettings {
         state: StateSettings::default(),
         impersonate: false,
         limits: RateLimits::default(),
+        gate_fail_closed: Vec::new(),
         sign: None,
     }
 }
@@ -77,13 +79,14 @@ impl Api {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let limits = slipway_http::ServerLimits { secret_paths: slipway_rest::SECRET_PATHS, ..slipway_http::ServerLimits::default() };
         let served = rest.clone();
         let handler = move |request| {
             let rest = served.clone();
             async move { rest.answer(request).await }
         };
         tokio::spawn(
-            async move { slipway_http::serve(listener, slipway_http::ServerLimits::default(), handler, std::future::pending()).await },
+            async move { slipway_http::serve(listener, limits, handler, std::future::pending()).await },
         );
         Self { rest, cluster, address, http: reqwest::Client::new() }
     }
