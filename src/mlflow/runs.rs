@@ -147,7 +147,8 @@ impl Mlflow {
             "order_by": ["attributes.end_time DESC"],
         });
         let found: FoundScores = self.post("2.0/mlflow/runs/search", &body).await?;
-        let counts = |run: &ScoredRun| !run.data.params.iter().any(|param| param.key == "provider" && not_by.iter().any(|by| param.value == *by));
+        let counts =
+            |run: &ScoredRun| !run.data.params.iter().any(|param| param.key == "provider" && not_by.iter().any(|by| param.value == *by));
         let run = found.runs.into_iter().find(counts);
         let means = |run: ScoredRun| {
             let pairs = run.data.metrics.into_iter().filter(|metric| metric.key.ends_with("/mean"));

@@ -286,7 +286,12 @@ fn tell(call: &Call, asked: GateCall, decision: GateDecision) {
     let outcome = GateOutcome { credential, namespace, agent, phase, decision };
     tokio::spawn(async move {
         if let Err(error) = context.state.gate_outcome(&outcome).await {
-            tracing::warn!(namespace = outcome.namespace, agent = outcome.agent, error = error.message(), "no Event tells of a quality gate");
+            tracing::warn!(
+                namespace = outcome.namespace,
+                agent = outcome.agent,
+                error = error.message(),
+                "no Event tells of a quality gate"
+            );
         }
     });
 }

@@ -7,8 +7,8 @@ use crate::permission::Permission::{Callback, Cluster, Gate, Known, Open, Platfo
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
-    agents, canary_gate, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar, relay,
-    releases, skills, sync, teams, tools,
+    agents, canary_gate, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar,
+    relay, releases, skills, sync, teams, tools,
 };
 
 const LIST_AGENTS: Right = Right::on("list", "agents");

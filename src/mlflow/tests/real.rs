@@ -135,7 +135,8 @@ async fn scores_are_those_of_the_last_run_that_counts(mlflow: &Mlflow) {
         mlflow.log(&run, &facts).await.unwrap();
         mlflow.end(&run, status, at).await.unwrap();
     }
-    for (agent, hash, score) in [("ag_1", "h1", Some(0.75)), ("ag_1", "h2", Some(0.25)), ("ag_2", "h1", Some(0.125)), ("ag_2", "h2", None)] {
+    for (agent, hash, score) in [("ag_1", "h1", Some(0.75)), ("ag_1", "h2", Some(0.25)), ("ag_2", "h1", Some(0.125)), ("ag_2", "h2", None)]
+    {
         let found = mlflow.scores("gated", of(agent, hash)).await.unwrap();
         assert_eq!(found, score.map(|score| [("safety/mean".to_owned(), score)].into()), "{agent} {hash}");
     }

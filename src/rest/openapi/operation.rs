@@ -146,7 +146,8 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
     }
     if route.permission == Permission::Gate {
         let mut shut = answer.clone();
-        shut["description"] = json!("The rollout does not go on: the score is too low, there is none yet, or the credential is not the namespace's.");
+        shut["description"] =
+            json!("The rollout does not go on: the score is too low, there is none yet, or the credential is not the namespace's.");
         responses.insert(StatusCode::PRECONDITION_FAILED.as_str().to_owned(), shut);
     }
     responses.insert(route.status.as_str().to_owned(), answer);

@@ -100,7 +100,10 @@ fn answered(head: &http::request::Parts, body: Value, runs: &Result<Vec<Value>, 
             let place = query.split('&').find_map(|part| part.strip_prefix("continue=")?.parse::<usize>().ok()).unwrap_or(0);
             let next = (place + 1 < runs.len()).then(|| (place + 1).to_string());
             let items: Vec<&Value> = runs.iter().skip(place).take(1).collect();
-            (200, json!({"apiVersion": "agents.slipway.dev/v1", "kind": "EvaluationRunList", "metadata": {"continue": next}, "items": items}))
+            (
+                200,
+                json!({"apiVersion": "agents.slipway.dev/v1", "kind": "EvaluationRunList", "metadata": {"continue": next}, "items": items}),
+            )
         }
         Err(code) => (*code, json!({"kind": "Status", "status": "Failure", "reason": "x", "message": "no", "code": code})),
     }
@@ -231,7 +234,11 @@ async fn what_is_asked_about_is_the_canary_or_what_flagger_tests() {
         ("a canary that has no pods yet", json!({"status": {"canary": {"runHash": null}}}), "no score"),
         ("a canary that was rolled back", json!({"status": {"canary": {"phase": "RolledBack"}}}), "the canary was rolled back"),
         ("a spec that was just changed", json!({"metadata": {"generation": 4}}), "no score"),
-        ("Flagger's target that was just changed", json!({"metadata": {"generation": 4, "annotations": flagger["annotations"]}}), "no score"),
+        (
+            "Flagger's target that was just changed",
+            json!({"metadata": {"generation": 4, "annotations": flagger["annotations"]}}),
+            "no score",
+        ),
         ("Flagger's target with new content", json!({"metadata": flagger.clone(), "status": {"runHash": "t"}}), &made),
         ("an agent without a status", json!({"spec": {"canary": null}, "status": null}), "no score"),
     ] {
@@ -250,7 +257,12 @@ async fn a_score_that_is_missing_has_one_run_at_a_time() {
         ("none", vec![], json!({}), make(1)),
         ("none, and none may be begun", vec![], json!({"may_evaluate": false}), "no score".to_owned()),
         ("one under way", vec![under_way("ev-9", begun.clone())], json!({}), "runs ev-9".to_owned()),
-        ("one under way that was not begun here", vec![under_way("ev-9", json!({"phase": null, "runHash": null}))], json!({"may_evaluate": false}), "runs ev-9".to_owned()),
+        (
+            "one under way that was not begun here",
+            vec![under_way("ev-9", json!({"phase": null, "runHash": null}))],
+            json!({"may_evaluate": false}),
+            "runs ev-9".to_owned(),
+        ),
         ("one of another content", vec![under_way("ev-9", json!({"phase": "Running", "runHash": "other"}))], json!({}), make(1)),
         ("one that failed", vec![failed(&names[0])], json!({}), make(2)),
         ("two that failed", vec![failed(&names[1]), failed(&names[0])], json!({}), make(3)),
@@ -262,9 +274,7 @@ async fn a_score_that_is_missing_has_one_run_at_a_time() {
 
 #[tokio::test]
 async fn what_a_canary_says_of_risk_lowers_nothing() {
-    let risk = |own: &str, canarys: Value| {
-        json!({"spec": {"governance": {"riskProfile": own}, "canary": {"overrides": {"governance": {"riskProfile": canarys}}}}})
-    };
+    let risk = |own: &str, canarys: Value| json!({"spec": {"governance": {"riskProfile": own}, "canary": {"overrides": {"governance": {"riskProfile": canarys}}}}});
     for (changes, expected) in [
         (json!({}), "standard"),
         (risk("high", json!("low")), "high"),
@@ -326,7 +336,11 @@ async fn each_answer_has_its_event_without_the_credential() {
     for (decision, reason, note) in [
         (json!({"scored": {"score": 0.7, "passed": true}}), "CanaryGatePassed", "Quality gate passed (score=0.70), by a run in MLflow"),
         (json!({"started": "ev-7"}), "CanaryGateWaiting", "Quality gate waits for the EvaluationRun ev-7"),
-        (json!("default_refused"), "CanaryGateFailed", "Quality gate failed without a score: neither the cluster's evaluations nor MLflow could be read"),
+        (
+            json!("default_refused"),
+            "CanaryGateFailed",
+            "Quality gate failed without a score: neither the cluster's evaluations nor MLflow could be read",
+        ),
     ] {
         let outcome = json!({"credential": credential("team-a").0, "namespace": "team-a", "agent": "helper", "decision": decision});
         open.outcome(&serde_json::from_value(outcome).unwrap(), NOW).unwrap();

@@ -85,9 +85,7 @@ impl Api {
             let rest = served.clone();
             async move { rest.answer(request).await }
         };
-        tokio::spawn(
-            async move { slipway_http::serve(listener, limits, handler, std::future::pending()).await },
-        );
+        tokio::spawn(async move { slipway_http::serve(listener, limits, handler, std::future::pending()).await });
         Self { rest, cluster, address, http: reqwest::Client::new() }
     }
 
