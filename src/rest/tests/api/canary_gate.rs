@@ -399,7 +399,7 @@ async fn settled(gate: &Gate) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_gate_opens_by_default_when_nobody_answers_unless_it_is_shut() {
+async fn a_gate_opens_by_default_when_nobody_answers_unless_shut() {
     let passed = (200, "Quality gate passed (MLflow unavailable, default approve)");
     let failed = (412, "Quality gate failed (MLflow unavailable)");
     let unknown = |profile: Option<&str>| json!({"unknown": {"subject": profile.map(subject)}});
