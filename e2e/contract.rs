@@ -57,6 +57,11 @@ checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
 include-path-regex = "/agents/.id./evaluations/.run_id./result"
 checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
 
+# A quality gate has two answers: it opens, or 412 whatever is wrong with the call.
+[[operations]]
+include-path-regex = "^/webhooks/canary-gate"
+checks.negative_data_rejection.expected-statuses = [400, 404, 405, 412, 414, 431]
+
 # More cases than there may be are longer than a body may be.
 [[operations]]
 include-path-regex = "/agents/.id./datasets"

@@ -66,6 +66,9 @@ def no_schema_tells(words, case):
 
 @schemathesis.check
 def what_fits_is_accepted(ctx, response, case):
+    # A quality gate stays shut for who has not the credential of a namespace, whatever is asked.
+    if response.status_code == 412 and case.operation.path.startswith("/webhooks/canary-gate"):
+        return None
     if response.status_code == 400 and no_schema_tells(response.json()["message"], case):
         return None
     return positive_data_acceptance(ctx, response, case)

@@ -1,6 +1,7 @@
 //! Evaluation, without a model, a cluster or a clock: which scorers apply to a case and what they ask a judge, what a
 //! judge's answer means, how scores become a mean with an interval, and a mean a verdict.
 
+pub mod canary_gate;
 mod comparison;
 mod guidelines;
 mod harm;

@@ -1,6 +1,8 @@
 //! What the manager and a runtime say to each other about a run: the body of `POST /control/evaluate`, the answer of
 //! `GET /control/evaluations/{run}`, which lists what was found case by case, unless the query says `results=0`, and the
-//! callback at the end of a run.
+//! callback at the end of a run. `gate` has what REST and the state role say to each other about quality gates.
+
+mod gate;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,6 +10,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use slipway_api::evaluation_run::Scorer;
+
+pub use gate::{GateAnswer, GateCall, GateCredential, GateDecision, GateNext, GateOutcome, GateScore, GateSubject};
 
 /// How many bytes of an answer, and of a reason, are kept with a case.
 pub const EXCERPT_BYTES_MAX: usize = 4096;

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 
+use crate::gate::GateKey;
 use crate::token::unix_seconds;
 
 /// The longest validity of a token: a run has to end within it, or the platform polls for its end.
@@ -51,6 +52,11 @@ impl CallbackKey {
     /// None if there are too few bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (bytes.len() >= MIN_KEY_BYTES).then(|| Self(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
+    }
+
+    /// The key of gates' credentials, whose signatures are none of callbacks.
+    pub fn gate(&self) -> GateKey {
+        GateKey::of(self.0.clone())
     }
 
     /// The claims and their signature.

@@ -2,13 +2,14 @@
 //! bodies, and their causes log lines.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use futures::FutureExt;
 use http::{Response, StatusCode};
@@ -47,9 +48,8 @@ where
     let socket = SockRef::from(&stream);
     let _ = socket.set_tcp_user_timeout(Some(limits.send_timeout));
     let _ = socket.set_tcp_notsent_lowat(SEND_BUFFER_BYTES);
-    let body_timeout = limits.body_timeout;
     let stream = Metered::new(stream, slot.clone());
-    let service = service_fn(|request| answer(&*handler, request, &slot, body_timeout));
+    let service = service_fn(|request| answer(&*handler, request, &slot, &limits));
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -73,7 +73,7 @@ async fn answer<H, F>(
     handler: &H,
     request: http::Request<Incoming>,
     slot: &Arc<Slot>,
-    body_timeout: Duration,
+    limits: &ServerLimits,
 ) -> Result<Response<Body>, Infallible>
 where
     H: Fn(Request) -> F,
@@ -85,7 +85,7 @@ where
     let method = request.method().clone();
     let uri = request.uri().clone();
     let fits = fits(&request);
-    let request = Request::new(request, id.clone(), request_slot.clone(), body_timeout);
+    let request = Request::new(request, id.clone(), request_slot.clone(), limits.body_timeout);
     let outcome = AssertUnwindSafe(async {
         fits?;
         handler(request).await
@@ -96,19 +96,29 @@ where
         Ok(()) => Ok(reply),
         Err(exhausted) => Err(exhausted.into()),
     });
+    let path = shown(uri.path(), limits.secret_paths);
     let reply = outcome.unwrap_or_else(|error| {
         log(&error, &id);
-        error.into_reply(uri.path())
+        error.into_reply(&path)
     });
     debug!(
         request_id = %id,
         %method,
-        path = uri.path(),
+        path = &*path,
         status = reply.status().as_u16(),
         elapsed_us = started.elapsed().as_micros(),
         "answered"
     );
     Ok(reply.with_header(id::HEADER, id.value()).into_response(request_slot))
+}
+
+/// A path without the secret that it may hold.
+fn shown<'a>(path: &'a str, secret_paths: &[&str]) -> Cow<'a, str> {
+    let begins = secret_paths.iter().filter_map(|part| Some(path.find(*part)? + part.len())).min();
+    match begins {
+        Some(begins) if begins < path.len() => format!("{}…", &path[..begins]).into(),
+        _ => path.into(),
+    }
 }
 
 fn fits<B>(request: &http::Request<B>) -> Result<(), Error> {

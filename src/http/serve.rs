@@ -39,6 +39,8 @@ pub struct ServerLimits {
     pub unauthenticated_timeout: Duration,
     /// The proxies whose `X-Forwarded-For` is trusted.
     pub proxies: Proxies,
+    /// Parts of paths behind which a path holds a secret: what follows is in no log line and no error.
+    pub secret_paths: &'static [&'static str],
     /// The timeout for the head of a request, from the end of the previous one: also the longest idle time of a connection.
     pub head_timeout: Duration,
     /// The timeout for the body of a request.
@@ -57,6 +59,7 @@ impl Default for ServerLimits {
             requires_authentication: false,
             unauthenticated_timeout: Duration::from_secs(10),
             proxies: Proxies::default(),
+            secret_paths: &[],
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             send_timeout: Duration::from_mins(1),

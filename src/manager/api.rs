@@ -53,6 +53,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>,
         chat_time: Duration::from_secs(arguments.chat_seconds),
         limits: arguments.limits,
         impersonate: arguments.impersonate,
+        gate_fail_closed: arguments.gate_fail_closed.clone(),
         sign: Some(sign(arguments, relay)),
         importer: importer(arguments)?,
         state: StateSettings { url: state_url(arguments, in_cluster)?, token_file: Some(arguments.state_token_file.clone()) },
@@ -146,6 +147,7 @@ pub(crate) fn serve(
         connections: MAX_CONNECTIONS,
         requires_authentication: true,
         proxies: Proxies::new(proxies),
+        secret_paths: slipway_rest::SECRET_PATHS,
         ..ServerLimits::default()
     };
     tracing::info!(limit, clients = limits.memory, "the API's clients share this much memory");

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use slipway_api::agent::RiskProfile;
 use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
 use slipway_egress::Allowed;
@@ -237,6 +238,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_ALLOW_HEURISTIC_GATE", default_value_t = false, action = clap::ArgAction::Set)]
     pub allow_heuristic_gate: bool,
 
+    /// The risk profiles, separated by commas (low, standard, high), whose quality gate (/webhooks/canary-gate) stays shut while neither
+    /// the cluster nor MLflow has a score. Others open.
+    #[arg(long, env = "SLIPWAY_CANARY_GATE_FAIL_CLOSED", value_delimiter = ',', value_parser = risk_profile)]
+    pub gate_fail_closed: Vec<RiskProfile>,
+
     /// Networks, and hosts with a port, that releases may be mirrored to besides public and private ones, separated by commas.
     #[arg(long, env = "SLIPWAY_MIRROR_ALLOW", value_delimiter = ',')]
     pub mirror_allow: Vec<String>,
@@ -358,6 +364,10 @@ fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| format!("this JSON cannot be used: {error}"))
 }
 
+fn risk_profile(text: &str) -> Result<RiskProfile, &'static str> {
+    RiskProfile::ALL.iter().copied().find(|profile| profile.as_str() == text.trim()).ok_or("must be low, standard or high")
+}
+
 /// The items of a list, each as text and parsed.
 fn allowed<'a>(name: &'static str, items: &'a [String]) -> anyhow::Result<Vec<(&'a str, Allowed)>> {
     let items = items.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
@@ -423,6 +433,7 @@ mod tests {
             ("--retention-days={\"usageMinutes\": 1}", "usageMinutes: must be from 2 to 3650"),
             ("--retention-days={\"usage\": 5}", "usage"),
             ("--gateway={\"name\": \"public\", \"namespace\": \"gateways\", \"hostname\": \"{agent}\"}", "hostname: must have"),
+            ("--gate-fail-closed=high,highest", "must be low, standard or high"),
         ] {
             let error = parse(flag).unwrap_err();
             assert!(error.contains(says), "{flag}: {error}");

@@ -3,6 +3,7 @@
 
 mod callbacks;
 mod callers;
+mod gates;
 mod mirror_config;
 mod routes;
 
@@ -14,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use kube::Client;
 use slipway_cluster::event::Events;
-use slipway_cluster::{Metrics, Tasks};
+use slipway_cluster::{Key, Metrics, Tasks};
 use slipway_http::callback::CallbackKey;
 use slipway_http::{ServerLimits, listen, serve};
 use slipway_releases::{self as releases, Context as Releases, watch_all};
@@ -29,6 +30,7 @@ use crate::keys::callback::CallbackKeySource;
 use crate::run::{namespaces, stopped};
 use callbacks::Callbacks;
 use callers::Callers;
+use gates::{Gates, Known};
 use routes::StateRoutes;
 
 /// The pause between attempts to open the folder.
@@ -100,7 +102,7 @@ pub(crate) async fn run(
     let mirroring = tasks.spawn_while(move || !*mirrors.borrow(), "mirror", worker.run(remote, SystemTime::now, stopped(stop.clone())));
 
     let events = Events::new(client.clone(), Some(settings.instance.clone()));
-    let mut releases = Releases::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events, tasks);
+    let mut releases = Releases::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events.clone(), tasks);
     let notified = mirror.clone();
     releases.moved = Some(Box::new(move |namespace| notified.changed(namespace)));
     let releases = Arc::new(releases);
@@ -108,6 +110,9 @@ pub(crate) async fn run(
     // Set once, as the role runs once.
     drop(state.0.set(releases.clone()));
 
+    let (key, allow_heuristic) = (settings.callback_key.clone(), settings.releases.allow_heuristic_gate);
+    let known = releases.clone();
+    let agents = Box::new(move |agent: &Key| known_agent(&known, agent));
     let routes = Arc::new(StateRoutes {
         history,
         mirror,
@@ -116,6 +121,7 @@ pub(crate) async fn run(
         git,
         rules: settings.rules.clone(),
         callbacks: Callbacks::new(client.clone(), settings.callback_key),
+        gates: Gates::new(client.clone(), key, agents, events, allow_heuristic),
         callers: Callers::new(client, settings.callers),
     });
     let handler = move |request| {
@@ -127,6 +133,15 @@ pub(crate) async fn run(
     drop(answering.await);
     drop(mirroring.await);
     Ok(())
+}
+
+/// An Agent as the release controller's watches have told of it, which are told the status, too.
+fn known_agent(releases: &Releases, agent: &Key) -> Known {
+    match releases.agent(agent) {
+        Some(cached) => cached.agent().map_or(Known::None("the Agent cannot be read"), |agent| Known::Agent(Box::new(agent))),
+        None if releases.is_ready() => Known::None("there is no such Agent in the namespace"),
+        None => Known::Unknown,
+    }
 }
 
 /// Opens the folder, and retries while it is locked or cannot be opened. `None` if the process stops first.

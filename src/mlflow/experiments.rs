@@ -36,7 +36,7 @@ impl Mlflow {
         }
     }
 
-    async fn find_experiment(&self, name: &str) -> Result<Option<String>, Fault> {
+    pub(crate) async fn find_experiment(&self, name: &str) -> Result<Option<String>, Fault> {
         match self.get::<ByName>("2.0/mlflow/experiments/get-by-name", &[("experiment_name", name)]).await {
             Ok(found) if found.experiment.lifecycle_stage.as_deref() == Some("deleted") => Err(Fault::ExperimentDeleted(name.to_owned())),
             Ok(found) => plain(found.experiment.experiment_id).map(Some),

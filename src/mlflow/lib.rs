@@ -16,6 +16,6 @@ pub use client::Mlflow;
 pub use fault::Fault;
 pub use login::Login;
 pub use marks::Mark;
-pub use runs::{Facts, Input, RunStatus};
+pub use runs::{Facts, Input, RunStatus, Scored};
 pub use server::{Servers, Standing};
 pub use traces::{Assessment, Found, Source, trace_id};

@@ -1,5 +1,7 @@
 //! Runs. One is known by a key of the caller's, which is a tag of it, so that a caller that was killed finds the run that it made.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -11,6 +13,8 @@ use crate::{Fault, Mlflow};
 const KEY_TAG: &str = "slipway.key";
 /// The longest values that MLflow takes of params and tags, in characters; some of its stores refuse longer ones.
 const VALUE_MAX: usize = 5000;
+/// How many of the last runs are looked at for one that counts.
+const SCORED_MAX: usize = 10;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +42,43 @@ pub struct Input {
     pub digest: String,
     /// Where it lies, as JSON.
     pub source: Value,
+}
+
+/// Which runs of an experiment are asked for their scores: those of what an agent ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scored<'a> {
+    pub agent_id: &'a str,
+    pub run_hash: &'a str,
+    /// What stands in the param `provider` of runs that do not count.
+    pub not_by: &'a [&'a str],
+}
+
+#[derive(Deserialize)]
+struct FoundScores {
+    #[serde(default)]
+    runs: Vec<ScoredRun>,
+}
+
+#[derive(Deserialize)]
+struct ScoredRun {
+    #[serde(default)]
+    data: RunData,
+}
+
+#[derive(Default, Deserialize)]
+struct RunData {
+    #[serde(default)]
+    metrics: Vec<Pair>,
+    #[serde(default)]
+    params: Vec<Pair>,
+}
+
+/// A metric or a param. Metrics that are no numbers come as texts.
+#[derive(Deserialize)]
+struct Pair {
+    key: String,
+    #[serde(default)]
+    value: Value,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +127,34 @@ impl Mlflow {
         let body = json!({"experiment_ids": [experiment], "filter": filter, "run_view_type": "ACTIVE_ONLY", "max_results": 10});
         let found: FoundRuns = self.post("2.0/mlflow/runs/search", &body).await?;
         found.runs.into_iter().map(|run| plain(run.info.run_id)).collect()
+    }
+
+    /// The means (`<scorer>/mean`) of the last finished run that counts, in the experiment of this name. None if there is no such run.
+    pub async fn scores(&self, experiment: &str, of: Option<Scored<'_>>) -> Result<Option<BTreeMap<String, f64>>, Fault> {
+        let experiment = self.find_experiment(experiment).await?;
+        let Some((id, Scored { agent_id, run_hash, not_by })) = experiment.zip(of) else { return Ok(None) };
+        // Experiments are named after agents, of which two teams may have one of the same name.
+        let filter = format!(
+            "params.run_hash = {} and tags.`slipway.agent_id` = {} and attributes.status = 'FINISHED'",
+            quoted(run_hash)?,
+            quoted(agent_id)?
+        );
+        let body = json!({
+            "experiment_ids": [id],
+            "filter": filter,
+            "run_view_type": "ACTIVE_ONLY",
+            "max_results": SCORED_MAX,
+            "order_by": ["attributes.end_time DESC"],
+        });
+        let found: FoundScores = self.post("2.0/mlflow/runs/search", &body).await?;
+        let counts =
+            |run: &ScoredRun| !run.data.params.iter().any(|param| param.key == "provider" && not_by.iter().any(|by| param.value == *by));
+        let run = found.runs.into_iter().find(counts);
+        let means = |run: ScoredRun| {
+            let pairs = run.data.metrics.into_iter().filter(|metric| metric.key.ends_with("/mean"));
+            pairs.filter_map(|metric| Some((metric.key, metric.value.as_f64()?))).collect()
+        };
+        Ok(run.map(means))
     }
 
     pub async fn log(&self, run: &str, facts: &Facts) -> Result<(), Fault> {

@@ -46,7 +46,8 @@ pub struct Settings {
     pub max_concurrent_rollouts: usize,
     /// Keys the hash over Secrets, so that nobody can try values against it.
     pub secrets_hash_key: Vec<u8>,
-    /// Signs the tokens with which runtimes report the end of an evaluation. Nobody is called back without it.
+    /// Signs the tokens with which runtimes report the end of an evaluation, and the credentials of quality gates. Nobody is called
+    /// back without it, and no gate opens.
     pub callback_key: Option<CallbackKey>,
     /// The Gateway that agents may opt in to.
     pub gateway: Option<Gateway>,

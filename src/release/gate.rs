@@ -85,6 +85,12 @@ pub fn canary_run_name(agent_uid: &str, content_key: &str, attempt: i32) -> Stri
     run_name(&format!("{agent_uid}/canary/{content_key}"), attempt)
 }
 
+/// The name of a run that a progressive-delivery controller's question begins, which follows from the Agent's UID, from what runs, and
+/// from the attempt, so that asking again begins no second one.
+pub fn webhook_run_name(agent_uid: &str, run_hash: &str, attempt: i32) -> String {
+    run_name(&format!("{agent_uid}/webhook/{run_hash}"), attempt)
+}
+
 /// What the run of a canary says. `score` is the least that is asked for besides the gate's.
 pub fn canary_run_spec(active: Option<&Artifact>, canary: &Artifact, score: Option<i32>) -> EvaluationRunSpec {
     let gated = run_spec("", active, canary);
@@ -133,7 +139,8 @@ fn risk_profile(word: &str) -> RiskProfile {
     }
 }
 
-fn stricter(one: RiskProfile, other: RiskProfile) -> RiskProfile {
+/// The profile that asks for more.
+pub fn stricter(one: RiskProfile, other: RiskProfile) -> RiskProfile {
     if rank(one) >= rank(other) { one } else { other }
 }
 
@@ -276,5 +283,6 @@ mod tests {
         assert_ne!(content_key(&one), content_key(&artifact("tools: [b]")));
         let names: HashSet<String> = ["u", "v"].iter().map(|uid| canary_run_name(uid, &content_key(&one), 1)).collect();
         assert_eq!(names.len(), 2);
+        assert!(!names.contains(&webhook_run_name("u", &content_key(&one), 1)));
     }
 }

@@ -62,11 +62,9 @@ impl Run {
         }
         let status = run.status.clone().unwrap_or_default();
         let book = run.managed_fields();
-        let mut writers = book.iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
-        let is_judge = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(gate::JUDGE);
         Some(Self {
             is_made: book.iter().any(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some(gate::MAKER)),
-            is_judged: writers.clone().any(is_judge) && writers.all(|entry| is_judge(entry) || is_harmless(entry)),
+            is_judged: is_judged(run),
             deleting: run.metadata.deletion_timestamp.is_some(),
             owners: owners::<AgentRelease>(run),
             agents: owners::<Agent>(run),
@@ -87,6 +85,13 @@ impl Run {
 fn owners<K: Resource<DynamicType = ()>>(run: &EvaluationRun) -> Vec<String> {
     let is_of_kind = |owner: &&OwnerReference| owner.kind == K::kind(&()) && owner.api_version == K::api_version(&());
     run.owner_references().iter().filter(is_of_kind).map(|owner| owner.uid.clone()).collect()
+}
+
+/// Whether the evaluation controller has written the status of a run, and nobody else what decides.
+pub fn is_judged(run: &EvaluationRun) -> bool {
+    let mut writers = run.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
+    let is_judge = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(gate::JUDGE);
+    writers.clone().any(is_judge) && writers.all(|entry| is_judge(entry) || is_harmless(entry))
 }
 
 /// Whether somebody else has written of the status only what decides nothing: a callback, or that MLflow has the run.

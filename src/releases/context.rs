@@ -111,6 +111,11 @@ impl Context {
         self.sources.is_ready()
     }
 
+    /// An Agent as the watches have told of it.
+    pub fn agent(&self, key: &Key) -> Option<Arc<CachedAgent>> {
+        self.agents.get(key)
+    }
+
     pub(super) async fn ready(&self) {
         self.sources.wait().await;
     }

@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use act::Error;
+pub use candidate::is_judged;
 pub use context::{Context, Moved, Settings, watch_all};
 use history::AgentHistory;
 use plan::{Asked, Patience, Seen, Step};

@@ -13,11 +13,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use sha2::{Digest, Sha256};
 use slipway_api::ids;
 use slipway_api::names::TeamSlug;
 use slipway_cluster::Key;
+use slipway_http::gate::CREDENTIAL_BYTES;
 use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Holder, StatusCode, header};
 
 use crate::call::Path;
@@ -37,6 +40,9 @@ const GOOD_TOKEN_TTL: Duration = Duration::from_mins(15);
 
 const TEAM_ID_HEADER: HeaderName = HeaderName::from_static("x-team-id");
 const TEAM_HEADER: HeaderName = HeaderName::from_static("x-team");
+
+/// The part of a path that is the credential of a gate.
+const GATE_CREDENTIAL: &str = "credential";
 
 /// Longer tokens are refused without a review.
 const TOKEN_LEN_MAX: usize = 16 * 1024;
@@ -96,6 +102,8 @@ pub(crate) struct Access {
     failures: FailureLimiter,
     /// Apart, so that wrong callbacks keep no user out.
     callback_failures: FailureLimiter,
+    /// Nor do wrong credentials of gates.
+    gate_failures: FailureLimiter,
     reviews: TtlCache<AccessQuestion, bool>,
 }
 
@@ -109,6 +117,7 @@ impl Access {
             known_good: TtlCache::new(GOOD_TOKEN_TTL),
             failures: FailureLimiter::new(Instant::now()),
             callback_failures: FailureLimiter::new(Instant::now()),
+            gate_failures: FailureLimiter::new(Instant::now()),
             reviews: TtlCache::new(REVIEW_TTL),
         }
     }
@@ -146,6 +155,27 @@ impl Access {
         self.callback_failures.succeeded(address);
     }
 
+    /// Takes an attempt with the credential of a gate, unless it was valid a moment ago: Flagger calls for all teams from one address.
+    fn attempt_gate(&self, credential: &str, address: IpAddr) -> Result<(), Error> {
+        let now = Instant::now();
+        match self.known_good.get(&gate_hash(credential), now) {
+            Some(()) => Ok(()),
+            None => self.gate_failures.attempt(address, now),
+        }
+    }
+
+    /// Notes whether the credential of a gate was valid. None if it could not be verified, which is no fault of the caller.
+    pub(crate) fn gate_verified(&self, credential: &str, address: IpAddr, is_valid: Option<bool>) {
+        match is_valid {
+            Some(true) => self.known_good.put(gate_hash(credential), (), Instant::now()),
+            Some(false) => self.known_good.forget(&gate_hash(credential)),
+            None => {}
+        }
+        if is_valid != Some(false) {
+            self.gate_failures.succeeded(address);
+        }
+    }
+
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
     pub(crate) async fn allows(&self, caller: &Arc<Caller>, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
         self.may(caller, Attributes::of(right, namespace, name)).await
@@ -180,9 +210,16 @@ pub(crate) async fn admit(
         context.access.callback_failures.attempt(address, Instant::now())?;
         return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
     }
+    if permission == Permission::Gate {
+        // Without a credential the gate stays shut; nobody else is asked.
+        gate_credential(path, headers).map_or(Ok(()), |credential| context.access.attempt_gate(&credential, address))?;
+        return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
+    }
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
-        Permission::Open | Permission::Callback | Permission::Known => return Ok(Admitted { caller, team: None, refusal: None }),
+        Permission::Open | Permission::Callback | Permission::Gate | Permission::Known => {
+            return Ok(Admitted { caller, team: None, refusal: None });
+        }
         Permission::Team(right) | Permission::TeamOrAll(right) => {
             let team = team_with(context, &caller, right, path, headers).await?;
             return Ok(Admitted { caller, team: Some(team), refusal: None });
@@ -370,6 +407,24 @@ pub(crate) fn callback_token(headers: &HeaderMap) -> Result<&str, Error> {
     bearer(headers)
 }
 
+/// The credential of a gate: a part of the path, or the password of Basic, as which user information in a URL is sent.
+pub(crate) fn gate_credential(path: &Path, headers: &HeaderMap) -> Option<String> {
+    let given = Some(path.part(GATE_CREDENTIAL)).filter(|part| !part.is_empty()).map(str::to_owned);
+    given.or_else(|| password(headers)).filter(|credential| credential.len() == CREDENTIAL_BYTES)
+}
+
+/// Only hashes are kept. A token is no credential.
+fn gate_hash(credential: &str) -> [u8; 32] {
+    Sha256::new().chain_update(b"gate\0").chain_update(credential).finalize().into()
+}
+
+/// The password of Authorization: Basic, empty if it cannot be read. None without such a header.
+pub(crate) fn password(headers: &HeaderMap) -> Option<String> {
+    let (scheme, encoded) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let read = || Some(String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?.split_once(':')?.1.to_owned());
+    scheme.eq_ignore_ascii_case("basic").then(|| read().unwrap_or_default())
+}
+
 /// 401 for a callback: whatever is wrong, and whether there is such a run or agent, sounds alike.
 pub(crate) fn invalid_callback() -> Error {
     unauthorized("the token is not valid for this callback, or no longer", "Bearer error=\"invalid_token\"")
@@ -411,6 +466,27 @@ mod tests {
         let mut two = headers(&[("authorization", "Bearer abc")]);
         two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer def"));
         bearer(&two).unwrap_err();
+    }
+
+    #[test]
+    fn a_gates_credential_stands_in_the_path_or_is_a_password() {
+        let (one, other) = ("a".repeat(CREDENTIAL_BYTES), "b".repeat(CREDENTIAL_BYTES));
+        let path = |credential: &str| Path(vec![(GATE_CREDENTIAL, credential.to_owned())]);
+        let basic = |text: &str| headers(&[("authorization", &format!("Basic {}", STANDARD.encode(text)))]);
+        for (what, path, headers, expected) in [
+            ("in the path", path(&one), HeaderMap::new(), Some(&one)),
+            ("as a password, whoever the user is", Path::default(), basic(&format!("flagger:{other}")), Some(&other)),
+            ("without a user", Path::default(), basic(&format!(":{other}")), Some(&other)),
+            ("both", path(&one), basic(&format!("flagger:{other}")), Some(&one)),
+            ("neither", Path::default(), HeaderMap::new(), None),
+            ("too short", path("a"), HeaderMap::new(), None),
+            ("too long", path(&format!("{one}a")), HeaderMap::new(), None),
+            ("as a token", Path::default(), headers(&[("authorization", &format!("Bearer {one}"))]), None),
+            ("no pair", Path::default(), basic(&one), None),
+            ("no base 64", Path::default(), headers(&[("authorization", "Basic ?")]), None),
+        ] {
+            assert_eq!(gate_credential(&path, &headers).as_ref(), expected, "{what}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use slipway_api::agent::RiskProfile;
 use slipway_database::{Fault, Reader};
 use slipway_import::Importer;
 use slipway_mlflow::{Servers, Standing};
@@ -51,6 +52,8 @@ pub struct RestSettings {
     pub impersonate: bool,
     /// The rate limits of calls to agents.
     pub limits: RateLimits,
+    /// The risk profiles whose quality gate stays shut while neither the cluster nor MLflow has a score.
+    pub gate_fail_closed: Vec<RiskProfile>,
     /// Signs calls to agents; without it they carry no token.
     pub sign: Option<Sign>,
 }

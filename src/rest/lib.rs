@@ -9,6 +9,7 @@ mod agents;
 mod answer;
 mod caches;
 mod call;
+mod canary_gate;
 mod cluster_error;
 mod context;
 mod datasets;
@@ -61,6 +62,8 @@ pub use state::StateSettings;
 
 /// The base path of the API.
 pub const BASE: &str = "/api/v1";
+/// The part of a path behind which there is a credential, for `ServerLimits::secret_paths`.
+pub const SECRET_PATHS: &[&str] = &["/webhooks/canary-gate/"];
 /// The base path of the state repositories, for Git clients.
 const REPOSITORIES: &str = "/state/";
 

@@ -57,6 +57,7 @@ pub(crate) struct Metrics {
     refusals: Family<ByStatus, Counter>,
     deliveries: Family<ByOutcome, Counter>,
     fallbacks: Family<ByTrack, Counter>,
+    gates: Family<ByOutcome, Counter>,
     /// Running calls to agents, streams included.
     pub relays: Gauge<i64, AtomicI64>,
     /// Running event streams.
@@ -66,8 +67,8 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (answers, refusals, deliveries) = (Family::default(), Family::default(), Family::default());
-        let fallbacks: Family<ByTrack, Counter> = Family::default();
+        let (answers, refusals, fallbacks) = (Family::default(), Family::default(), Family::<ByTrack, Counter>::default());
+        let (deliveries, gates): (Family<_, _>, Family<_, _>) = (Family::default(), Family::default());
         let (relays, listeners): (Gauge<_, _>, Gauge<_, _>) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::with_prefix("slipway_rest");
         registry.register("answers", "Calls that were answered, or whose answer has begun", answers.clone());
@@ -82,9 +83,10 @@ impl Default for Metrics {
             "Calls that went to an agent's own Service because that of the track they were for could not be used",
             fallbacks.clone(),
         );
+        registry.register("canary_gates", "Questions of quality gates that were answered, by outcome", gates.clone());
         registry.register("relays_in_flight", "Calls to agents that are under way, streams included", relays.clone());
         registry.register("listeners", "Open streams of events", listeners.clone());
-        Self { answers, refusals, deliveries, fallbacks, relays, listeners, registry: Arc::new(registry) }
+        Self { answers, refusals, deliveries, fallbacks, gates, relays, listeners, registry: Arc::new(registry) }
     }
 }
 
@@ -106,6 +108,12 @@ impl Metrics {
     /// Counts a call whose track could not be reached.
     pub(crate) fn fallback(&self, track: &'static str) {
         self.fallbacks.get_or_create(&ByTrack { track }).inc();
+    }
+
+    /// Counts the answer to a quality gate: `passed`, `failed`, `noted`, `no_score`, `default_approved`, `default_refused`, `refused`,
+    /// `not_valid` or `unverified`.
+    pub(crate) fn gate(&self, outcome: &'static str) {
+        self.gates.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     /// The metrics in the text format of Prometheus, without `# EOF`.
@@ -148,6 +156,7 @@ mod tests {
         metrics.relays.inc();
         metrics.delivery("failed");
         metrics.fallback("canary");
+        metrics.gate("default_approved");
         let text = metrics.text();
         for line in [
             r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="2xx"} 2"#,
@@ -157,6 +166,7 @@ mod tests {
             r#"slipway_rest_refusals_total{method="GET",route="/agents/{id}",status="403"} 1"#,
             r#"slipway_rest_refusals_total{method="PATCH",route="/agents/{id}",status="409"} 1"#,
             r#"slipway_rest_canary_fallbacks_total{track="canary"} 1"#,
+            r#"slipway_rest_canary_gates_total{outcome="default_approved"} 1"#,
             "slipway_rest_relays_in_flight 1",
             "slipway_rest_listeners 0",
         ] {

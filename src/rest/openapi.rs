@@ -125,7 +125,8 @@ fn bodies(paths: &Map<String, Value>) -> HashSet<String> {
 
 /// Forbids additional properties, as requests with unknown fields are refused.
 pub(crate) fn closed(schema: &mut Value) {
-    if schema.get("properties").is_some() {
+    // What takes further fields says so itself.
+    if schema.get("properties").is_some() && schema.get("additionalProperties") != Some(&json!(true)) {
         schema["additionalProperties"] = json!(false);
     }
     for inner in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
@@ -254,6 +255,7 @@ mod tests {
         assert_eq!(statuses("/agents/{id}/canary", "patch"), "200 400 401 403 404 408 409 413 415 500 503");
         assert_eq!(statuses("/agents/{id}/canary/promote", "post"), "200 400 401 403 404 409 500 503");
         assert_eq!(statuses("/agents/{id}/canary/rollback", "post"), "200 400 401 403 404 409 500 503");
+        assert_eq!(statuses("/webhooks/canary-gate/{credential}", "post"), "200 412");
         assert_eq!(statuses("/agents/{id}/chat", "post"), "200 400 401 403 404 408 409 413 415 429 500 502 503 504");
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Permission {
     Open,
     /// Runtimes with the token of a callback, which the state role verifies.
     Callback,
+    /// Progressive-delivery controllers with the credential of a namespace, which the state role verifies.
+    Gate,
     /// Every authenticated caller.
     Known,
     /// Callers with this right in the call's team.
@@ -60,6 +62,7 @@ impl std::fmt::Display for Permission {
         match self {
             Self::Open => write!(f, "none"),
             Self::Callback => write!(f, "the token that the runtime was given for this call"),
+            Self::Gate => write!(f, "the credential of the namespace, in the path or as the password of Basic"),
             Self::Known => write!(f, "a valid token"),
             Self::Team(right) | Self::TeamOrNamed(right) => write!(f, "{right} in the team"),
             Self::TeamOrAll(right) => write!(f, "{right} in the team, or in the cluster for scope=all"),
@@ -72,7 +75,7 @@ impl std::fmt::Display for Permission {
 impl Permission {
     /// Whether callers are authenticated before their bodies are read.
     pub(crate) const fn authenticates(self) -> bool {
-        !matches!(self, Self::Open | Self::Callback)
+        !matches!(self, Self::Open | Self::Callback | Self::Gate)
     }
 
     /// What a call takes that asks for all teams, or for its own.
@@ -89,13 +92,14 @@ impl Permission {
         let scope = match self {
             Self::Open => "open",
             Self::Callback => "callback",
+            Self::Gate => "gate",
             Self::Known => "known",
             Self::Team(_) | Self::TeamOrNamed(_) | Self::TeamOrAll(_) => "team",
             Self::Cluster(_) => "cluster",
             Self::Platform(..) => "platform",
         };
         match self {
-            Self::Open | Self::Callback | Self::Known => json!({"scope": scope}),
+            Self::Open | Self::Callback | Self::Gate | Self::Known => json!({"scope": scope}),
             Self::Team(right) | Self::TeamOrNamed(right) | Self::TeamOrAll(right) | Self::Cluster(right) | Self::Platform(right, _) => {
                 json!({
                     "scope": scope, "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,

@@ -6,6 +6,7 @@ mod connections;
 mod git;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -17,6 +18,7 @@ use slipway_api::platform;
 use slipway_database::{Fault, Reader};
 use slipway_http::{Error, HeaderValue, header};
 use slipway_mlflow::{Login, Servers};
+use tokio::time::timeout;
 
 use crate::answer::Data;
 use crate::call::{Call, IDEMPOTENCY_KEY, Json};
@@ -182,6 +184,12 @@ async fn read(context: &Context) -> Result<Option<ConfigMap>, Error> {
 /// The MLflow server that is in effect now.
 pub(crate) async fn mlflow_uri(call: &Call) -> Result<Option<String>, Error> {
     Ok(mlflow(&call.context.settings.platform, read(&call.context).await?.as_ref()))
+}
+
+/// The same for an answer that does not wait longer for the cluster: then the server that the platform was installed with.
+pub(crate) async fn mlflow_uri_within(context: &Context, limit: Duration) -> Option<String> {
+    let found = timeout(limit, read(context)).await.ok().and_then(Result::ok).flatten();
+    mlflow(&context.settings.platform, found.as_ref())
 }
 
 /// The Prometheus server that is in effect now.

@@ -11,6 +11,7 @@ use slipway_http::{Error, Method, Reply, Request, StatusCode};
 use crate::access;
 use crate::answer::Answer;
 use crate::call::{Body, Call, Path};
+use crate::canary_gate;
 use crate::context::Context;
 use crate::page;
 use crate::permission::Permission;
@@ -89,8 +90,20 @@ impl Route {
         Self { parameters, ..self }
     }
 
-    /// Authenticates and authorizes before the body is read, but for routes that no user calls.
+    /// The reply. A gate has no other errors than that it stays shut.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
+        if self.permission != Permission::Gate {
+            return self.handle(context, path, request).await;
+        }
+        let id = request.id().clone();
+        match self.handle(context.clone(), path, request).await {
+            Err(error) => canary_gate::shut(&context, &id, &error),
+            answered => answered,
+        }
+    }
+
+    /// Authenticates and authorizes before the body is read, but for routes that no user calls.
+    async fn handle(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
         let address = request.address();
         let permission = self.permission.within(page::asks_for_all(&request));
         let admitted = access::admit(&context, permission, &path, request.headers(), address).await?;

@@ -3,12 +3,12 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Team, TeamOrAll, TeamOrNamed};
+use crate::permission::Permission::{Callback, Cluster, Gate, Known, Open, Platform, Team, TeamOrAll, TeamOrNamed};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
-    agents, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar, relay,
-    releases, skills, sync, teams, tools,
+    agents, canary_gate, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar,
+    relay, releases, skills, sync, teams, tools,
 };
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
@@ -18,8 +18,14 @@ const CHANGE_AGENT: Right = Right::on("patch", "agents");
 const DELETE_AGENT: Right = Right::on("delete", "agents");
 pub(crate) const CHAT: Right = Right::on("create", "agents").sub("chat");
 
-#[rustfmt::skip]
 pub(crate) fn all() -> Vec<Route> {
+    let mut all = of_agents_and_teams();
+    all.extend(of_knowledge_and_the_platform());
+    all
+}
+
+#[rustfmt::skip]
+fn of_agents_and_teams() -> Vec<Route> {
     let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
     vec![
         Route::new(get.clone(), "/openapi.json", Open, "This description, for programs.", openapi::json),
@@ -104,7 +110,13 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/skills/{id}", Team(Right::on("get", "skills")), "One skill, by id or name.", skills::get),
         Route::new(put.clone(), "/skills/{id}", Team(Right::on("patch", "skills")), "Replaces a skill.", skills::replace),
         Route::new(delete.clone(), "/skills/{id}", Team(Right::on("delete", "skills")), "Deletes a skill.", skills::delete),
+    ]
+}
 
+#[rustfmt::skip]
+fn of_knowledge_and_the_platform() -> Vec<Route> {
+    let (get, post, put, delete) = (Method::GET, Method::POST, Method::PUT, Method::DELETE);
+    vec![
         Route::new(get.clone(), "/knowledge-bases", Team(knowledge::LIST), "The team's knowledge bases, newest first.", knowledge::list).with(PAGED),
         Route::new(post.clone(), "/knowledge-bases", Team(knowledge::CREATE), "Makes a knowledge base, without documents.", knowledge::create),
         Route::new(get.clone(), "/knowledge-bases/{id}", Team(knowledge::GET), "One knowledge base, by id or slug.", knowledge::get),
@@ -136,5 +148,8 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(put.clone(), "/platform/config", Platform(platform::CHANGE, platform::NAME), "Changes the fields that are given, and no others; null clears a field.", platform::change),
         Route::new(post.clone(), "/platform/sync", Cluster(CREATE_AGENT), "Brings the cluster and the state repositories to the same.", sync::sync),
         Route::new(post.clone(), "/platform/config/test", Platform(platform::CHANGE, platform::NAME), "Connects to what the platform is configured for, and says how that went.", platform::test),
+
+        Route::new(post.clone(), "/webhooks/canary-gate", Gate, "Tells a progressive-delivery controller whether a rollout goes on: 200, or 412 if it does not.", canary_gate::answer),
+        Route::new(post.clone(), "/webhooks/canary-gate/{credential}", Gate, "The same, with the credential in the path.", canary_gate::answer),
     ]
 }

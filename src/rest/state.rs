@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use slipway_evaluation::wire::{CallbackCall, Heard};
+use slipway_evaluation::wire::{CallbackCall, GateAnswer, GateCall, GateOutcome, Heard};
 use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
 use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
@@ -76,6 +76,16 @@ impl StateClient {
     /// Passes on what a runtime reports of an evaluation.
     pub(crate) async fn callback(&self, call: &CallbackCall) -> Result<Heard, Error> {
         self.post("/callbacks", call).await
+    }
+
+    /// Passes on a question of a quality gate.
+    pub(crate) async fn gate(&self, call: &GateCall) -> Result<GateAnswer, Error> {
+        self.post("/gates", call).await
+    }
+
+    /// Tells how REST has answered one.
+    pub(crate) async fn gate_outcome(&self, outcome: &GateOutcome) -> Result<(), Error> {
+        self.post::<IgnoredAny>("/gates/outcome", outcome).await.map(drop)
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {

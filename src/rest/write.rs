@@ -22,7 +22,7 @@ use crate::{cluster_error, validate};
 use idempotency::IdempotencyKey;
 pub(crate) use idempotency::{has_key, key_digest};
 
-const FIELD_MANAGER: &str = "slipway-rest";
+pub(crate) const FIELD_MANAGER: &str = "slipway-rest";
 /// How long a change is retried on conflicts, unless it names a version.
 const CONFLICT_RETRY_TIMEOUT: Duration = Duration::from_secs(8);
 /// The backoff after a conflict, which doubles up to the maximum.

@@ -379,6 +379,8 @@ fn roles_for_people_open_no_secret() {
             format!("get secret/slipway-keys -n {}", platform::NAMESPACE),
             format!("get secret/slipway-relay -n {}", platform::NAMESPACE),
             format!("get secret/closed -n {here}"),
+            format!("get secret/slipway-runtime -n {here}"),
+            format!("patch secret/slipway-canary-gate -n {here}"),
             format!("list secrets -n {here}"),
             // The label that lets agents use a Secret.
             format!("patch secret/closed -n {here}"),
@@ -397,5 +399,8 @@ fn roles_for_people_open_no_secret() {
         ] {
             assert!(!can(&what), "{role} should not be able to {what}");
         }
+        // The credential of the team's quality gates, which admins give to Flagger.
+        let reads = can(&format!("get secret/slipway-canary-gate -n {here}"));
+        assert_eq!(reads, role == "admin", "{role}: the credential of quality gates");
     }
 }

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,6 +48,7 @@ async fn answer(request: Request) -> Result<Reply, Error> {
             Ok(Reply::stream("text/plain", StreamBody::new(frames)))
         }
         "/forever" => Ok(Reply::events(stream::pending())),
+        path if path.starts_with("/gate/") => Err(Error::internal("the gate is stuck")),
         _ => Ok(Reply::text("ok")),
     }
 }
@@ -75,6 +78,47 @@ async fn a_panic_fails_one_request_and_is_not_shown() {
     assert!(answer.contains(r#""error":"Internal Server Error""#) && answer.contains(r#""path":"/panic""#), "{answer}");
     assert!(answer.contains("x-request-id: req_") && !answer.contains("hunter2"), "{answer}");
     assert!(get(server.address, "/").await.starts_with("HTTP/1.1 200"));
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The server runs on the thread of the test, which alone has this log.
+#[tokio::test]
+async fn a_secret_in_a_path_is_in_no_log_line_and_no_error() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone()).finish();
+    let logging = tracing::subscriber::set_default(log);
+    let server = start(ServerLimits { secret_paths: &["/gate/"], ..ServerLimits::default() }).await;
+    for (path, status, shown) in [
+        ("/gate/hunter2".to_owned(), 500, "/gate/…"),
+        ("/elsewhere/gate/hunter2?hunter2=hunter2".to_owned(), 200, "/elsewhere/gate/…"),
+        (format!("/gate/{}", "hunter2".repeat(1300)), 414, "/gate/…"),
+        ("/panic".to_owned(), 500, "/panic"),
+    ] {
+        let answer = get(server.address, &path).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        assert!(status == 200 || body.contains(&format!(r#""path":"{shown}""#)), "{body}");
+        assert!(path == "/panic" || !answer.contains("hunter2"), "{answer}");
+    }
+    drop(logging);
+    let told = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!(told.contains("/elsewhere/gate/…") && told.contains("the gate is stuck"), "{told}");
+    assert_eq!(told.matches("hunter2").count(), 1, "the panic's own words alone: {told}");
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
-//! The key of callbacks as the state role has it. The operator generates it; the state role reads it from a file, into which the
+//! The key of callbacks, and of the credentials of quality gates, as the state role has it. The operator generates it; the state role reads it from a file, into which the
 //! chart mounts that entry of Secret slipway-keys, and needs no permission for Secrets.
 
 use std::path::PathBuf;
 
 use slipway_http::callback::CallbackKey;
 
+#[derive(Clone)]
 pub(crate) enum CallbackKeySource {
     /// This process has the role operator, too.
     Held(CallbackKey),

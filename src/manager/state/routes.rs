@@ -14,6 +14,7 @@ use slipway_state::serve::{Serve, place};
 
 use super::callbacks::{self, Callbacks};
 use super::callers::Callers;
+use super::gates::{self, Gates};
 use super::mirror_config::MirrorConfig;
 
 /// The prefix under which repositories are served.
@@ -29,6 +30,7 @@ pub(super) struct StateRoutes {
     pub git: Git,
     pub rules: Rules,
     pub callbacks: Callbacks,
+    pub gates: Gates,
     pub callers: Callers,
 }
 
@@ -51,9 +53,20 @@ impl StateRoutes {
                 let call = request.json_up_to(callbacks::MAX_BODY_BYTES).await?;
                 Reply::json(&self.callbacks.hear(call, SystemTime::now()).await?)
             }
+            (&Method::POST, ["gates"]) => {
+                let call = request.json_up_to(gates::MAX_BODY_BYTES).await?;
+                Reply::json(&self.gates.answer(call, Timestamp::now()).await?)
+            }
+            (&Method::POST, ["gates", "outcome"]) => {
+                let outcome = request.json_up_to(gates::MAX_BODY_BYTES).await?;
+                Reply::json(&self.gates.outcome(&outcome, Timestamp::now())?)
+            }
             (_, ["releases", _, _] | ["releases", _, _, _] | ["agents" | "mirror"]) => Err(Error::method_not_allowed(&[Method::GET])),
-            (_, ["mirror", "test"] | ["callbacks"]) => Err(Error::method_not_allowed(&[Method::POST])),
-            _ => Err(Error::not_found("there are /releases/{namespace}/{slug}, /agents, /mirror, /callbacks and /state/{namespace}.git")),
+            (_, ["mirror", "test"] | ["callbacks" | "gates"] | ["gates", "outcome"]) => Err(Error::method_not_allowed(&[Method::POST])),
+            _ => {
+                let known = "there are /releases/{namespace}/{slug}, /agents, /mirror, /callbacks, /gates and /state/{namespace}.git";
+                Err(Error::not_found(known))
+            }
         }
     }
 

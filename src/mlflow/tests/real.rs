@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use slipway_mlflow::{Assessment, Facts, Fault, Input, Login, Mark, Mlflow, RunStatus, Source, trace_id};
+use slipway_mlflow::{Assessment, Facts, Fault, Input, Login, Mark, Mlflow, RunStatus, Scored, Source, trace_id};
 use slipway_peers::Server;
 
 const TRACE: &str = "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -110,7 +110,41 @@ async fn what_is_written_twice_is_read_once_by_mlflows_client() {
     }
 
     two_that_began_at_once_leave_one_run(&server, &mlflow, &experiment).await;
+    scores_are_those_of_the_last_run_that_counts(&mlflow).await;
     faults_say_what_is_wrong(&server, &mlflow, &experiment).await;
+}
+
+/// An experiment of its own: runs of two agents of one name.
+async fn scores_are_those_of_the_last_run_that_counts(mlflow: &Mlflow) {
+    let experiment = mlflow.experiment("gated").await.unwrap();
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let of = |agent_id, run_hash| Some(Scored { agent_id, run_hash, not_by: &["mock", "heuristic"] });
+    assert_eq!(mlflow.scores("gated", of("ag_1", "h1")).await.unwrap(), None, "no run");
+    for (key, agent, hash, provider, status, score, at) in [
+        ("first", "ag_1", "h1", "slipway", RunStatus::Finished, 0.5, 1000),
+        ("last", "ag_1", "h1", "slipway", RunStatus::Finished, 0.75, 2000),
+        ("words", "ag_1", "h1", "heuristic", RunStatus::Finished, 1.0, 3000),
+        ("failed", "ag_1", "h1", "slipway", RunStatus::Failed, 1.0, 4000),
+        ("other content", "ag_1", "h2", "slipway", RunStatus::Finished, 0.25, 5000),
+        ("other team", "ag_2", "h1", "slipway", RunStatus::Finished, 0.125, 6000),
+    ] {
+        let run = mlflow.run(&experiment, key, key, at).await.unwrap();
+        let metrics = vec![("safety/mean".to_owned(), score), ("score".to_owned(), 100.0)];
+        let params = vec![pair("run_hash", hash), pair("provider", provider)];
+        let facts = Facts { params, metrics, tags: vec![pair("slipway.agent_id", agent)], at };
+        mlflow.log(&run, &facts).await.unwrap();
+        mlflow.end(&run, status, at).await.unwrap();
+    }
+    for (agent, hash, score) in [("ag_1", "h1", Some(0.75)), ("ag_1", "h2", Some(0.25)), ("ag_2", "h1", Some(0.125)), ("ag_2", "h2", None)]
+    {
+        let found = mlflow.scores("gated", of(agent, hash)).await.unwrap();
+        assert_eq!(found, score.map(|score| [("safety/mean".to_owned(), score)].into()), "{agent} {hash}");
+    }
+    let words = Scored { agent_id: "ag_1", run_hash: "h1", not_by: &["mock"] };
+    assert_eq!(mlflow.scores("gated", Some(words)).await.unwrap(), Some([("safety/mean".to_owned(), 1.0)].into()));
+    assert_eq!(mlflow.scores("gated", None).await.unwrap(), None);
+    assert_eq!(mlflow.scores("no such experiment", of("ag_1", "h1")).await.unwrap(), None);
+    assert!(matches!(mlflow.scores("gated", of("ag_1", "it's")).await, Err(Fault::NotMlflow(_))), "it is no filter of its own");
 }
 
 async fn two_that_began_at_once_leave_one_run(server: &Server, mlflow: &Mlflow, experiment: &str) {

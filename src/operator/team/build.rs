@@ -29,6 +29,8 @@ use crate::tenancy::Access;
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
 const SECRETS_ROLE: &str = "slipway-team-secrets";
+/// The Secret with the credential by which the namespace's quality gates are asked. The team's admins read it.
+const GATE_SECRET: &str = "slipway-canary-gate";
 /// The name of the quota and of the limits.
 const LIMITS: &str = "slipway";
 
@@ -75,6 +77,10 @@ pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(Chil
         }
         all.push((ChildKind::Deployment, value(&deployment)?));
         all.push((ChildKind::Service, value(&worker::service(team))?));
+    }
+    // The last one, as a quota of Secrets may refuse it.
+    if let Some(secret) = gate_secret(team, settings) {
+        all.push((ChildKind::Secret, value(&secret)?));
     }
     Ok(all)
 }
@@ -157,6 +163,21 @@ fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
 /// Of what every pod is to read as it is now. Pods of Flagger's would read a copy from the day of their rollout.
 fn uncopied(metadata: ObjectMeta) -> ObjectMeta {
     ObjectMeta { annotations: Some([(labels::CONFIG_TRACKING.to_owned(), "disabled".to_owned())].into()), ..metadata }
+}
+
+/// What a progressive-delivery controller is told, to ask for the verdict of a gate of this namespace.
+fn gate_secret(team: &Team, settings: &Settings) -> Option<Secret> {
+    let credential = settings.callback_key.as_ref()?.gate().credential(&super::namespace(team));
+    let url = settings.platform.url.as_deref().and_then(|platform| gate_url(platform, &credential));
+    let given = [("credential", Some(credential)), ("url", url)];
+    let data = given.into_iter().filter_map(|(name, text)| Some((name.to_owned(), ByteString(text?.into_bytes())))).collect();
+    Some(Secret { metadata: meta(team, GATE_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() })
+}
+
+/// With the credential as a password, which Go's errors leave out of a URL that they show, as Flagger does; a path they show whole.
+fn gate_url(platform: &str, credential: &str) -> Option<String> {
+    let (scheme, place) = platform.trim_end_matches('/').split_once("://")?;
+    Some(format!("{scheme}://gate:{credential}@{place}/api/v1/webhooks/canary-gate"))
 }
 
 /// Mounted by every agent's pod, which does not start without it.
@@ -284,6 +305,8 @@ pub(super) fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
 
 #[cfg(test)]
 mod tests {
+    use slipway_http::callback::CallbackKey;
+
     use super::*;
     use crate::testing::settings;
 
@@ -365,6 +388,40 @@ mod tests {
         assert_eq!((&file["metadata"]["name"], &file["metadata"]["namespace"]), (&"slipway-policies".into(), &"team-a".into()));
         assert_eq!(file["data"], serde_json::json!({"policies.json": "{\"policies\":[]}"}));
         assert_eq!(file["metadata"]["ownerReferences"][0]["kind"], "Team");
+    }
+
+    #[test]
+    fn a_team_has_the_credential_of_its_own_gates() {
+        let team = |name: &str| -> Team {
+            serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": "u"}, "spec": {"name": "A"}})).unwrap()
+        };
+        let mut settings = settings(None);
+        let secret = |team: &Team, settings: &Settings| -> Option<Secret> {
+            let children = build(team, around(settings)).unwrap();
+            let found = children.into_iter().find(|(kind, body)| *kind == ChildKind::Secret && body["metadata"]["name"] == GATE_SECRET);
+            found.map(|(_, body)| serde_json::from_value(body).unwrap())
+        };
+        assert!(secret(&team("a"), &settings).is_none(), "without a key there is none");
+        let key = CallbackKey::new(&[1; 32]).unwrap();
+        settings.callback_key = Some(key.clone());
+        let text = |secret: &Secret, name: &str| {
+            let data = secret.data.as_ref().unwrap();
+            data.get(name).map(|bytes| String::from_utf8(bytes.0.clone()).unwrap())
+        };
+        let found = secret(&team("a"), &settings).unwrap();
+        let credential = text(&found, "credential").unwrap();
+        assert!(key.gate().verify("team-a", &credential) && !key.gate().verify("team-b", &credential));
+        assert_eq!((found.metadata.namespace.as_deref(), found.type_.as_deref()), (Some("team-a"), Some("Opaque")));
+        assert_eq!(found.metadata.owner_references.as_ref().unwrap()[0].kind, "Team");
+        assert!(!found.metadata.labels.as_ref().unwrap().contains_key("agents.slipway.dev/agent-readable"), "it is for no agent");
+        assert_eq!(text(&found, "url"), None, "there is no REST");
+        settings.platform.url = Some("http://slipway-rest.slipway-system.svc.cluster.local/".to_owned());
+        let found = secret(&team("a"), &settings).unwrap();
+        let url = url::Url::parse(&text(&found, "url").unwrap()).unwrap();
+        assert_eq!((url.password(), url.path()), (Some(credential.as_str()), "/api/v1/webhooks/canary-gate"));
+        assert_eq!(url.host_str(), Some("slipway-rest.slipway-system.svc.cluster.local"));
+        let others = secret(&team("b"), &settings).unwrap();
+        assert_ne!(text(&others, "credential"), Some(credential));
     }
 
     #[test]

@@ -55,6 +55,11 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ("putKnowledgeBasesId", json!({"name": "Product Docs", "description": "Manuals of all products, and their notes."})),
         ("postKnowledgeBasesIdIngest", json!({"source": {"type": "s3", "bucket": "product-docs", "prefix": "manuals/"}})),
         ("postKnowledgeBasesIdSearch", json!({"query": "How is the filter changed?", "top_k": 5})),
+        (
+            "postWebhooksCanaryGate",
+            json!({"name": "helper", "namespace": "team-research", "phase": "Progressing", "checksum": "85d557f47b", "metadata": {"hook": "rollout"}}),
+        ),
+        ("postWebhooksCanaryGateCredential", json!({"name": "helper", "namespace": "team-research", "phase": "Progressing"})),
         ("postTeams", json!({"name": "Research", "description": "Those who find things out."})),
         ("postTeamsTeamMembers", json!({"email": "ada@example.com", "role": "developer"})),
         ("patchTeamsTeamMembersUser", json!({"role": "viewer"})),
@@ -85,6 +90,10 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
         ("skills", "id") => ("The skill, by id (sk_…) or name.", "greeting"),
         ("knowledge-bases", "id") => ("The knowledge base, by id (kb_…) or slug.", "product-docs"),
         ("governance", "id") => ("The policy, by id (gp_…) or resource name.", "default-tokens"),
+        ("webhooks", "credential") => (
+            "The credential of the namespace: `credential` of its Secret slipway-canary-gate.",
+            "the-credential-of-team-research-0123456789a",
+        ),
         (_, "doc") => ("The document's id (doc_…).", "doc_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
         (_, "job_id") => ("The job's id.", "ing-01jd8z7q3v5x9m2k4n6p8r0s1t"),
         ("agents", "name") => ("The dataset, by id (ds_…) or name.", "hard-cases"),

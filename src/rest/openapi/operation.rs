@@ -59,7 +59,7 @@ struct Facts {
 impl Facts {
     fn of(route: &Route, response: &Value, body: bool) -> Self {
         let relayed = matches!(route.permission, Permission::Team(right) if right.subresource == Some("chat"));
-        let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Callback | Permission::Known);
+        let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Callback | Permission::Gate | Permission::Known);
         let content = CONTENT.contains(&route.path);
         let makes = ours && matches!(route.status, StatusCode::CREATED | StatusCode::ACCEPTED);
         let history = ours && HISTORY.iter().any(|part| route.path.contains(part));
@@ -82,6 +82,10 @@ impl Facts {
     }
 
     fn refusals(&self, route: &Route) -> Vec<StatusCode> {
+        // Its one refusal is an answer of its own.
+        if route.permission == Permission::Gate {
+            return Vec::new();
+        }
         let (open, known) = (route.permission == Permission::Open, route.permission == Permission::Known);
         let callback = route.permission == Permission::Callback;
         let team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrNamed(_) | Permission::TeamOrAll(_));
@@ -143,6 +147,12 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
         replaced["description"] = json!(why);
         responses.insert("200".to_owned(), replaced);
     }
+    if route.permission == Permission::Gate {
+        let mut shut = answer.clone();
+        shut["description"] =
+            json!("The rollout does not go on: the score is too low, there is none yet, or the credential is not the namespace's.");
+        responses.insert(StatusCode::PRECONDITION_FAILED.as_str().to_owned(), shut);
+    }
     responses.insert(route.status.as_str().to_owned(), answer);
     for status in facts.refusals(route) {
         responses.insert(status.as_str().to_owned(), parts::refusal(status));
@@ -173,7 +183,8 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
         }
     }
     match route.permission {
-        Permission::Open => operation["security"] = json!([]),
+        // The credential is no scheme of its own: it stands in the URL.
+        Permission::Open | Permission::Gate => operation["security"] = json!([]),
         Permission::Callback => operation["security"] = json!([{"callback": []}]),
         _ => {}
     }

@@ -1,8 +1,6 @@
 //! Read-only Git over smart HTTP, at `/state/{team}.git`, for callers that may read the team's releases. Git clients
 //! support Basic only, so that the token may be its password. The state role answers everything else.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, Full};
 use slipway_api::ids;
 use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Request, StatusCode, header};
@@ -75,14 +73,9 @@ pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> R
 /// The headers with the password of Basic as a bearer token.
 fn bearing(headers: &HeaderMap) -> Result<HeaderMap, Error> {
     let mut headers = headers.clone();
-    let basic = headers.get(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, encoded) = value.to_str().ok()?.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("basic").then(|| encoded.trim().to_owned())
-    });
-    if let Some(encoded) = basic {
-        let password = STANDARD.decode(encoded).ok().and_then(|pair| Some(String::from_utf8(pair).ok()?.split_once(':')?.1.to_owned()));
-        let bearer =
-            password.filter(|password| !password.is_empty()).and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
+    if let Some(password) = access::password(&headers) {
+        let token = Some(password).filter(|password| !password.is_empty());
+        let bearer = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
         let wrong = || Error::new(StatusCode::UNAUTHORIZED, "the password must be a token; the name before it does not matter");
         headers.insert(
             header::AUTHORIZATION,
@@ -126,6 +119,9 @@ impl StateClient {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod callbacks;
 mod canary;
+mod canary_gate;
 mod cluster;
 mod evaluations;
 mod failures;
@@ -64,6 +65,7 @@ pub(crate) fn settings() -> RestSettings {
         state: StateSettings::default(),
         impersonate: false,
         limits: RateLimits::default(),
+        gate_fail_closed: Vec::new(),
         sign: None,
     }
 }
@@ -78,14 +80,13 @@ impl Api {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let limits = slipway_http::ServerLimits { secret_paths: slipway_rest::SECRET_PATHS, ..slipway_http::ServerLimits::default() };
         let served = rest.clone();
         let handler = move |request| {
             let rest = served.clone();
             async move { rest.answer(request).await }
         };
-        tokio::spawn(
-            async move { slipway_http::serve(listener, slipway_http::ServerLimits::default(), handler, std::future::pending()).await },
-        );
+        tokio::spawn(async move { slipway_http::serve(listener, limits, handler, std::future::pending()).await });
         Self { rest, cluster, address, http: reqwest::Client::new() }
     }
 

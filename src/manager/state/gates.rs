@@ -1,0 +1,267 @@
+//! Quality gates: Flagger, or another progressive-delivery controller, asks REST whether a rollout goes on; REST passes that on, and
+//! here the credential is verified and the agent's own results are read. Where they say nothing, REST asks MLflow, begins an
+//! evaluation, or approves by default, and reports that. The Events of all this are written here, as REST may write none.
+//!
+//! `subject` says what of an agent is asked about, and what its runs say of that.
+
+mod subject;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Api, ListParams};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use slipway_api::{Agent, EvaluationRun};
+use slipway_cluster::Key;
+use slipway_cluster::cached::Guarded;
+use slipway_cluster::event::{EventSpec, Events};
+use slipway_evaluation::canary_gate::words;
+use slipway_evaluation::wire::{GateAnswer, GateCall, GateCredential, GateDecision, GateNext, GateOutcome, GateScore};
+use slipway_http::{Error, HeaderValue, header};
+use tokio::time::timeout;
+
+use crate::keys::callback::CallbackKeySource;
+use subject::{Found, Seen};
+
+/// The longest request of REST, whose own bound is 64 KiB.
+pub(super) const MAX_BODY_BYTES: usize = 128 * 1024;
+/// How many questions are answered at once, and of one namespace: each lists the runs of an agent.
+const MAX_AT_ONCE: usize = 8;
+const MAX_OF_NAMESPACE: usize = 2;
+/// How many runs are in memory at once for a question.
+const PAGE_SIZE: u32 = 50;
+/// How long the cluster may take, as Flagger waits 10 s for everything.
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(4);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_SECONDS: u64 = 2;
+
+/// All phases of Flagger's rollouts, and those in which nothing is to be decided any more.
+const PHASES: [&str; 11] = [
+    "Initializing",
+    "Initialized",
+    "Waiting",
+    "Progressing",
+    "WaitingPromotion",
+    "Promoting",
+    "Finalising",
+    "Succeeded",
+    "Failed",
+    "Terminating",
+    "Terminated",
+];
+const ENDED: [&str; 5] = ["Finalising", "Succeeded", "Failed", "Terminating", "Terminated"];
+
+/// What is known of an Agent.
+pub(super) enum Known {
+    Agent(Box<Agent>),
+    /// Nothing that could be asked about, for this reason.
+    None(&'static str),
+    /// The cluster has not been read yet.
+    Unknown,
+}
+
+type Agents = Box<dyn Fn(&Key) -> Known + Send + Sync>;
+
+pub(super) struct Gates {
+    client: Client,
+    key: CallbackKeySource,
+    agents: Agents,
+    events: Events,
+    allow_heuristic: bool,
+    busy: Busy,
+}
+
+/// How many questions of each namespace are being answered.
+#[derive(Clone, Default)]
+struct Busy(Arc<Mutex<HashMap<String, usize>>>);
+
+/// One of them.
+struct Place {
+    busy: Busy,
+    namespace: String,
+}
+
+impl Busy {
+    fn enter(&self, namespace: &str) -> Option<Place> {
+        let mut busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if busy.values().sum::<usize>() >= MAX_AT_ONCE || busy.get(namespace).is_some_and(|count| *count >= MAX_OF_NAMESPACE) {
+            return None;
+        }
+        *busy.entry(namespace.to_owned()).or_default() += 1;
+        Some(Place { busy: self.clone(), namespace: namespace.to_owned() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut busy = self.busy.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = busy.get_mut(&self.namespace) {
+            *count -= 1;
+            if *count == 0 {
+                busy.remove(&self.namespace);
+            }
+        }
+    }
+}
+
+/// An Event about an Agent.
+struct Telling {
+    reason: &'static str,
+    warning: bool,
+    note: String,
+    payload: Value,
+    /// The run that it speaks of, if it does: of each there is one Event an hour and phase.
+    run: String,
+}
+
+impl Gates {
+    pub(super) fn new(client: Client, key: CallbackKeySource, agents: Agents, events: Events, allow_heuristic: bool) -> Self {
+        Self { client, key, agents, events, allow_heuristic, busy: Busy::default() }
+    }
+
+    /// Verifies a question, and answers it as far as the agent's own results do.
+    pub(super) async fn answer(&self, call: GateCall, now: Timestamp) -> Result<GateAnswer, Error> {
+        if !self.verifies(&call.namespace, &call.credential)? {
+            return Ok(GateAnswer::NotValid);
+        }
+        if call.is_event || ENDED.contains(&call.phase.as_str()) {
+            return Ok(GateAnswer::Noted);
+        }
+        let key = Key::new(&call.namespace, &call.agent);
+        let agent = match (self.agents)(&key) {
+            Known::Agent(agent) => agent,
+            Known::None(why) => return Ok(GateAnswer::Refused { why: why.to_owned() }),
+            Known::Unknown => return Ok(GateAnswer::Unknown { subject: None }),
+        };
+        let place = self.place(&call.namespace)?;
+        let subject = match subject::of(&agent, self.allow_heuristic) {
+            Ok(subject) => subject,
+            Err(why) => {
+                self.tell(place, &agent, &call.phase, now, refused(why));
+                return Ok(GateAnswer::Refused { why: why.to_owned() });
+            }
+        };
+        let runs = match timeout(CLUSTER_TIMEOUT, self.runs(&key)).await {
+            Ok(Ok(runs)) => runs,
+            Ok(Err(error)) if !is_away(&error) => return Err(Error::internal(error)),
+            away => {
+                let cause = away.ok().and_then(Result::err).map_or_else(|| "it is too slow".to_owned(), |error| error.to_string());
+                tracing::warn!(namespace = call.namespace, agent = call.agent, cause, "a quality gate: the cluster does not tell the runs");
+                return Ok(GateAnswer::Unknown { subject: Some(subject) });
+            }
+        };
+        Ok(match subject::find(&runs, &subject, agent.uid().as_deref().unwrap_or_default(), call.may_evaluate) {
+            Found::Scored { run, score } => {
+                self.tell(place, &agent, &call.phase, now, scored(score, &run, "the EvaluationRun"));
+                GateAnswer::Scored(score)
+            }
+            Found::NoScore(next) => {
+                if let GateNext::Runs(run) = &next {
+                    self.tell(place, &agent, &call.phase, now, waits(run));
+                }
+                GateAnswer::NoScore { subject, next }
+            }
+        })
+    }
+
+    /// Tells of an answer that REST has found.
+    pub(super) fn outcome(&self, outcome: &GateOutcome, now: Timestamp) -> Result<GateAnswer, Error> {
+        if !self.verifies(&outcome.namespace, &outcome.credential)? {
+            return Ok(GateAnswer::NotValid);
+        }
+        let telling = match &outcome.decision {
+            GateDecision::Scored(score) => scored(*score, "", "a run in MLflow"),
+            GateDecision::Started(run) => waits(run),
+            GateDecision::DefaultApproved => by_default("CanaryGateDefaultApproved", "passed"),
+            GateDecision::DefaultRefused => by_default("CanaryGateFailed", "failed"),
+        };
+        let place = self.place(&outcome.namespace)?;
+        if let Known::Agent(agent) = (self.agents)(&Key::new(&outcome.namespace, &outcome.agent)) {
+            self.tell(place, &agent, &outcome.phase, now, telling);
+        }
+        Ok(GateAnswer::Noted)
+    }
+
+    fn verifies(&self, namespace: &str, credential: &GateCredential) -> Result<bool, Error> {
+        let key = self.key.key().ok_or_else(|| later("the key of gates is not there yet"))?;
+        Ok(key.gate().verify(namespace, &credential.0))
+    }
+
+    fn place(&self, namespace: &str) -> Result<Place, Error> {
+        self.busy.enter(namespace).ok_or_else(|| later("too many questions of quality gates at once"))
+    }
+
+    /// What is known of all runs of an agent.
+    async fn runs(&self, agent: &Key) -> Result<Vec<Seen>, kube::Error> {
+        let api: Api<Guarded<EvaluationRun>> = Api::namespaced(self.client.clone(), &agent.namespace);
+        let mut page = ListParams::default().fields(&format!("spec.agent={}", agent.name)).limit(PAGE_SIZE);
+        let mut seen = Vec::new();
+        loop {
+            let runs = api.list(&page).await?;
+            seen.extend(runs.items.iter().filter_map(|run| run.0.as_ref().ok()).map(Seen::of));
+            match runs.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(seen),
+            }
+        }
+    }
+
+    /// Publishes an Event while the answer is on its way. The place is taken until that is done.
+    fn tell(&self, place: Place, agent: &Agent, phase: &str, now: Timestamp, telling: Telling) {
+        let phase = PHASES.into_iter().find(|known| *known == phase).unwrap_or("unknown");
+        let Telling { reason, warning, note, mut payload, run } = telling;
+        payload["phase"] = json!(phase);
+        let hour = (now.as_second() / 3600).to_string();
+        let (events, about): (Events, ObjectReference) = (self.events.clone(), agent.object_ref(&()));
+        let spec = EventSpec { warning, reason: reason.to_owned(), action: "Gate", note };
+        tokio::spawn(async move {
+            let publishing = events.publish_once(&about, spec, &payload, &[&run, phase, &hour]);
+            if timeout(EVENT_TIMEOUT, publishing).await.is_err() {
+                tracing::warn!(reason, "an Event of a quality gate was given up");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn scored(score: GateScore, run: &str, by: &str) -> Telling {
+    let GateScore { score, passed } = score;
+    let (reason, word) = if passed { ("CanaryGatePassed", "passed") } else { ("CanaryGateFailed", "failed") };
+    let by = if run.is_empty() { by.to_owned() } else { format!("{by} {run}") };
+    let note = format!("Quality gate {word} (score={}), by {by}", words(score));
+    Telling { reason, warning: !passed, note, payload: json!({"score": score, "passed": passed, "evaluation": run}), run: run.to_owned() }
+}
+
+fn waits(run: &str) -> Telling {
+    let note = format!("Quality gate waits for the EvaluationRun {run}");
+    Telling { reason: "CanaryGateWaiting", warning: false, note, payload: json!({"evaluation": run}), run: run.to_owned() }
+}
+
+fn refused(why: &str) -> Telling {
+    let note = format!("Quality gate failed: {why}");
+    Telling { reason: "CanaryGateFailed", warning: true, note, payload: json!({"passed": false}), run: String::new() }
+}
+
+fn by_default(reason: &'static str, word: &str) -> Telling {
+    let note = format!("Quality gate {word} without a score: neither the cluster's evaluations nor MLflow could be read");
+    Telling { reason, warning: true, note, payload: json!({"passed": word == "passed"}), run: String::new() }
+}
+
+/// Whether the API server is away, rather than of another mind.
+fn is_away(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::SerdeError(_) => false,
+        _ => true,
+    }
+}
+
+fn later(message: &str) -> Error {
+    Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS))
+}
