@@ -656,7 +656,8 @@ async fn what_is_measured_of_a_canary_is_told_once() {
     let (new, former) = (&reading.canary, &reading.stable);
     assert_eq!((new.requests, new.evidence.ended, new.evidence.errors, new.evidence.score), (104, 100, 10, Some(83.5)));
     assert_eq!((former.requests, former.evidence.ended, former.evidence.errors, former.evidence.score), (200, 200, 2, Some(72.0)));
-    assert_eq!((new.evidence.latency[7], former.evidence.latency[3], new.is_partial), (100, 200, false));
+    let (slow, quick) = (UsageMinute::bucket(1_500), UsageMinute::bucket(50));
+    assert_eq!((new.evidence.latency[slow], former.evidence.latency[quick], new.is_partial), (100, 200, false));
     assert_eq!(world.reading("other"), None);
     // The same again is told to nobody, and is known to be of now.
     world.pass(1).await;

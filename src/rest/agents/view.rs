@@ -159,12 +159,11 @@ pub(crate) struct CanaryRun {
 impl CanaryRun {
     /// None of one that was rolled back, which has no pods.
     fn of(status: &slipway_api::CanaryStatus) -> Option<Self> {
-        let short = |text: &Option<String>| text.as_deref().map(Into::into);
         let has_ended = status.phase == slipway_api::canary::CanaryPhase::RolledBack;
         (!has_ended).then(|| Self {
-            run_hash: short(&status.run_hash),
-            version: short(&status.version),
-            stable_version: short(&status.stable_version),
+            run_hash: status.run_hash.as_deref().map(Into::into),
+            version: status.version.as_deref().map(Into::into),
+            stable_version: status.stable_version.as_deref().map(Into::into),
             share: status.share(),
         })
     }
