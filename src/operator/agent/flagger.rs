@@ -30,7 +30,8 @@ pub(super) fn is_primary_ready(agent: &Agent, context: &Context) -> bool {
         // Who is taken back from Flagger has pods of its own first, with the present spec.
         let is_seen = agent.status.as_ref().and_then(|status| status.observed_generation) == agent.meta().generation;
         let own = || caches.children(ChildKind::Deployment).get(&key).and_then(|child| child.deployment.clone());
-        serves && selected() && !(is_seen && own().is_some_and(|own| own.settled() && own.wanted > 0))
+        let has_own = || is_seen && own().is_some_and(|own| own.settled() && own.wanted > 0);
+        serves && selected() && agent.stopped_by().is_none() && !has_own()
     }
 }
 
@@ -207,7 +208,9 @@ mod tests {
         assert!(!is_primary_ready(&agent, &context));
         agent.meta_mut().generation = Some(2);
         assert!(is_primary_ready(&agent, &context), "they are what was tested");
-        agent.meta_mut().generation = None;
+        agent.spec.suspend = true;
+        assert!(!is_primary_ready(&agent, &context), "nobody serves");
+        (agent.meta_mut().generation, agent.spec.suspend) = (None, false);
         own(&context, "slipway/agent", 0);
         service(&context, "helper");
         assert!(!is_primary_ready(&agent, &context), "nobody is handed to pods of that name");
