@@ -41,7 +41,6 @@ pub(super) fn is_name(agent: &str, kind: ChildKind, name: &str) -> bool {
 }
 
 /// Who sends a canary its share, and who does not.
-#[expect(dead_code, reason = "this version runs no canary")]
 pub(super) fn carriers(_agent: &Agent, _canary: &CanaryStatus, _seen: &Seen, _settings: &Settings) -> Vec<Carrier> {
     Vec::new()
 }
