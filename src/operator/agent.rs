@@ -274,7 +274,13 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         bring(&agent, &tracks, controller).await?
     } else {
         let resolved = Resolved::Unknown("the release that it runs");
-        Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, canary: canary::Brought::default(), error: None }
+        Progress {
+            resolved,
+            applied: apply::keep(&agent, context).await?,
+            candidate: None,
+            canary: canary::Brought::default(),
+            error: None,
+        }
     };
     let (canary, failed) = canary::step(&agent, &progress, context).await;
     progress.error = progress.error.take().or(failed);

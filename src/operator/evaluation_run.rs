@@ -195,7 +195,7 @@ impl Work<'_> {
         let ready = self.ready(current);
         let (said, places) = self.ask(&ports, &ready).await;
         if places.is_empty() {
-            let why = if is_candidate { crate::agent::given_up(agent, Track::Candidate, context) } else { None };
+            let why = if is_candidate { crate::agent::given_up(agent, context) } else { None };
             return self.obstacle(plan::no_pod(self.run, why.as_deref()), &ports).await;
         }
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());

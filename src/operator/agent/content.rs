@@ -60,8 +60,6 @@ mod tests {
         let context = context();
         let of = |canary: &str| agent_of(&format!("tools: [t], canary: {{enabled: true, weight: 10, {canary}}}"));
         let key = |agent: &Agent| canary_artifact(agent, &context).map(|artifact| gate::content_key(&artifact));
-        let plain = of("knowledgeBases: [kb_docs]").spec;
-        assert!(plain.knowledge_bases.is_empty(), "the agent has none");
         let asked = of("overrides: {knowledgeBases: [kb_docs]}");
         assert_eq!(key(&asked), None, "what it names is not there");
         let tool = |endpoint: &str, enabled: bool| -> Tool {
@@ -74,7 +72,11 @@ mod tests {
         let base: KnowledgeBase = serde_yaml::from_str("{metadata: {name: docs}, spec: {name: D}}").unwrap();
         context.caches.knowledge_bases.insert(Key::new("team-a", "docs"), DeserializeGuard(Ok(base)));
         let first = key(&asked).unwrap();
-        assert_eq!(key(&of("overrides: {knowledgeBases: [kb_docs]}, version: canary")), Some(first.clone()), "the track's name is no content");
+        assert_eq!(
+            key(&of("overrides: {knowledgeBases: [kb_docs]}, version: canary")),
+            Some(first.clone()),
+            "the track's name is no content"
+        );
         let other = key(&of("overrides: {knowledgeBases: [kb_docs]}, version: '2'")).unwrap();
         give(tool("https://b", true));
         let edited = key(&asked).unwrap();

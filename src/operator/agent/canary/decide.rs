@@ -103,7 +103,8 @@ impl<'a> Course<'a> {
         let is_same = |stood: &&CanaryStatus| is_active(stood) && stood.spec_hash == hash && stood.content == content;
         let before = stood.filter(is_same);
         let began = || Some(Time(condition::whole_seconds(now)));
-        let fresh = || CanaryStatus { content, spec_hash: hash.clone(), started_at: began(), step_started_at: began(), ..CanaryStatus::default() };
+        let fresh =
+            || CanaryStatus { content, spec_hash: hash.clone(), started_at: began(), step_started_at: began(), ..CanaryStatus::default() };
         let mut status = before.cloned().unwrap_or_else(fresh);
         status.desired_weight = ladder::wanted(agent, canary, before);
         status.version = Some(canary.version.clone().unwrap_or_else(|| TRACK_VERSION.to_owned()));
@@ -385,7 +386,13 @@ impl<'a> Course<'a> {
         if self.before.and_then(|before| before.message.as_ref()) != Some(&why) {
             let finding = Finding::new(CANARY_READY, false, "RolledBack", &*why);
             self.status.message = Some(why);
-            return Some(Decision { status: Some(self.status), events: self.events, finding: Some(finding), next: Some(SOON), ..Decision::default() });
+            return Some(Decision {
+                status: Some(self.status),
+                events: self.events,
+                finding: Some(finding),
+                next: Some(SOON),
+                ..Decision::default()
+            });
         }
         match &self.seen.book.as_ref()?.barrier {
             None => Some(self.patches(End::RolledBack)),
@@ -402,7 +409,13 @@ impl<'a> Course<'a> {
         let message = cut(why.map_or_else(|| hint.to_owned(), |why| format!("{why}; {hint}")));
         let finding = Finding::new(CANARY_READY, false, "RolledBack", &*message);
         self.status.message = Some(message);
-        Decision { status: Some(self.status), events: self.events, finding: Some(finding), next: Some(ending::DRAIN), ..Decision::default() }
+        Decision {
+            status: Some(self.status),
+            events: self.events,
+            finding: Some(finding),
+            next: Some(ending::DRAIN),
+            ..Decision::default()
+        }
     }
 
     /// It serves nobody.

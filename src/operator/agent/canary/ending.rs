@@ -64,11 +64,8 @@ pub(super) fn promoting(before: &CanaryStatus, seen: &Seen, now: Timestamp) -> D
         Stable::Rolls(what) => {
             let is_there = seen.deployment.as_ref().is_some_and(|deployment| deployment.available > 0);
             let message = cut(format!("the stable track rolls: {what}"));
-            let status = CanaryStatus {
-                weight: if is_there { before.weight } else { 0 },
-                message: Some(message.clone()),
-                ..before.clone()
-            };
+            let status =
+                CanaryStatus { weight: if is_there { before.weight } else { 0 }, message: Some(message.clone()), ..before.clone() };
             said(status, "Promoting", &message)
         }
     }

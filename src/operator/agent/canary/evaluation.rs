@@ -50,9 +50,7 @@ pub(super) enum State {
 pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, context: &Context) -> Option<Evaluation> {
     let gates = canary.analysis.as_ref().and_then(|analysis| analysis.gates.as_ref());
     let asked = gates.and_then(|gates| gates.score);
-    let least = |spec: &AgentSpec| {
-        spec.governance.as_ref().and_then(|governance| governance.min_quality_score).filter(|score| *score > 0)
-    };
+    let least = |spec: &AgentSpec| spec.governance.as_ref().and_then(|governance| governance.min_quality_score).filter(|score| *score > 0);
     // What the spec itself asks for a canary cannot lower, nor what the active release does.
     let is_gate = pin::is_gated(agent) || least(&canary.promoted(&agent.spec)).is_some();
     if !is_gate && asked.is_none() {

@@ -133,7 +133,8 @@ mod tests {
             ("weight: 10, analysis: {steps: [25, 50]}", Some("170"), 25, 25),
         ] {
             let mut agent = agent_of(&format!("canary: {{enabled: true, {canary}}}"));
-            agent.metadata.annotations = annotation.map(|word: &str| [(slipway_api::labels::CANARY_WEIGHT.to_owned(), word.to_owned())].into());
+            agent.metadata.annotations =
+                annotation.map(|word: &str| [(slipway_api::labels::CANARY_WEIGHT.to_owned(), word.to_owned())].into());
             let before = CanaryStatus { desired_weight: desired, ..CanaryStatus::default() };
             assert_eq!(wanted(&agent, agent.canary().unwrap(), Some(&before)), expected, "{canary} {annotation:?} {desired}");
         }

@@ -55,8 +55,7 @@ pub(super) struct Story {
 
 impl Story {
     pub(super) async fn publish(&self, agent: &Agent, context: &Context) {
-        let event =
-            EventSpec { warning: self.warning, reason: self.reason.to_owned(), action: "Canary", note: self.note.clone() };
+        let event = EventSpec { warning: self.warning, reason: self.reason.to_owned(), action: "Canary", note: self.note.clone() };
         let which: Vec<&str> = self.which.iter().map(String::as_str).collect();
         context.events.publish_once(&agent.object_ref(&()), event, &self.payload, &which).await;
     }

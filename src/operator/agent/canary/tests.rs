@@ -16,7 +16,8 @@ use crate::caches::child::DeploymentState;
 use crate::governance::canary::{Measured, Reading};
 
 const PLAIN: &str = "systemPrompt: old, version: '1', canary: {enabled: true, weight: 10, systemPrompt: new, version: '2'}";
-const STEPS: &str = "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {steps: [25, 50], intervalSeconds: 60}}";
+const STEPS: &str =
+    "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {steps: [25, 50], intervalSeconds: 60}}";
 const MANUAL: &str =
     "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {promotion: manual, intervalSeconds: 60}}";
 
@@ -85,7 +86,11 @@ fn stood(spec: &str, phase: CanaryPhase, weight: i32) -> CanaryStatus {
     CanaryStatus { phase, weight, desired_weight: weight.max(began.desired_weight), ..began }
 }
 
-fn told(decision: &Decision) -> (Option<CanaryPhase>, i32, Vec<&str>, Act, (Option<bool>, &str)) {
+/// Whether a condition holds, and its reason.
+type Said<'a> = (Option<bool>, &'a str);
+
+/// Phase, weight, Events, what is written besides, and the condition.
+fn told(decision: &Decision) -> (Option<CanaryPhase>, i32, Vec<&str>, Act, Said<'_>) {
     let status = decision.status.as_ref();
     let events = decision.events.iter().map(|story| story.reason).collect();
     let finding = decision.finding.as_ref().map_or((None, ""), |finding| (finding.holds, &*finding.reason));
@@ -118,11 +123,9 @@ fn a_canary_begins_with_nobody_and_serves_when_its_pods_are_ready() {
     // Killed before the status is written, it tells the very same Event.
     assert_eq!(decide(&agent, &none, at(7)).unwrap().events, began.events);
     give(&mut agent, began.status);
-    for seen in [
-        Seen { deployment: Some(pods(1, 0)), ..seen() },
-        Seen { is_as_wanted: false, ..seen() },
-        Seen { has_services: false, ..seen() },
-    ] {
+    for seen in
+        [Seen { deployment: Some(pods(1, 0)), ..seen() }, Seen { is_as_wanted: false, ..seen() }, Seen { has_services: false, ..seen() }]
+    {
         assert_eq!(settled(&mut agent, &seen, at(9)).status.unwrap().share(), 0, "{seen:?}");
     }
     let serves = decide(&agent, &seen(), at(9)).unwrap();
@@ -149,9 +152,9 @@ fn a_weight_falls_at_once_and_rises_with_its_pods() {
         (PLAIN, 80, &rolling, (10, 10, true)),
         (PLAIN, 10, &Seen { deployment: Some(pods(2, 1)), ..self::seen() }, (10, 10, true)),
         (PLAIN, 10, &Seen { deployment: Some(pods(2, 0)), ..self::seen() }, (0, 10, true)),
-        (&PLAIN.replace("new", "newer"), 10, &ready, (10, 10, false)),
-        (&PLAIN.replace("old", "older, replicas: 3"), 10, &ready, (10, 10, true)),
-        (&PLAIN.replace("systemPrompt: old", "environment: prod"), 10, &ready, (10, 10, false)),
+        (&*PLAIN.replace("new", "newer"), 10, &ready, (10, 10, false)),
+        (&*PLAIN.replace("old", "older, replicas: 3"), 10, &ready, (10, 10, true)),
+        (&*PLAIN.replace("systemPrompt: old", "environment: prod"), 10, &ready, (10, 10, false)),
     ] {
         assert_eq!(weights(spec, before, seen), expected, "{spec} {before}");
     }
@@ -179,11 +182,7 @@ fn what_is_wrong_takes_users_away() {
     let fault = Fault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
     let trouble = Trouble { reason: "ImagePullBackOff".to_owned(), message: "not found".to_owned() };
     let stuck = Some(("ProgressDeadlineExceeded".to_owned(), String::new()));
-    let given_up = Seen {
-        deployment: Some(DeploymentState { stuck, ..pods(1, 0) }),
-        trouble: Some(trouble.clone()),
-        ..seen()
-    };
+    let given_up = Seen { deployment: Some(DeploymentState { stuck, ..pods(1, 0) }), trouble: Some(trouble.clone()), ..seen() };
     let pulls = Seen { deployment: Some(pods(1, 0)), trouble: Some(trouble), ..seen() };
     let stopped = PLAIN.replace("systemPrompt: old", "systemPrompt: old, suspend: true");
     for (spec, seen, expected) in [
@@ -354,9 +353,9 @@ fn a_canary_has_ended_once_nobody_is_sent_to_it_for_ten_seconds() {
     let heavier = PLAIN.replace("weight: 10", "weight: 20");
     for (spec, phase) in [
         (&*heavier, Some(CanaryPhase::RolledBack)),
-        (&PLAIN.replace("new", "newer"), Some(CanaryPhase::Serving)),
+        (&*PLAIN.replace("new", "newer"), Some(CanaryPhase::Serving)),
         ("systemPrompt: old", None),
-        (&PLAIN.replace("true", "false"), None),
+        (&*PLAIN.replace("true", "false"), None),
     ] {
         let status = agent.status.clone();
         agent = Agent { status, ..agent_with(spec, None) };

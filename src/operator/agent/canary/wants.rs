@@ -23,7 +23,11 @@ pub(in crate::agent) fn wants(agent: &Agent) -> Wants {
     match before {
         Some(before) if matches!(before.phase, CanaryPhase::Promoting | CanaryPhase::Draining) => Wants::Keep,
         Some(before) if before.phase == CanaryPhase::RolledBack && before.spec_hash == spec_hash(canary) => {
-            if before.run_hash.is_some() { Wants::Keep } else { Wants::Nothing }
+            if before.run_hash.is_some() {
+                Wants::Keep
+            } else {
+                Wants::Nothing
+            }
         }
         _ => Wants::Run(Box::new(effective(agent, canary, before))),
     }

@@ -1,8 +1,8 @@
 //! What a gate keeps from an Agent's pods: a change whose release waits for its evaluation, or was rejected by it.
 
 use kube::Resource;
-use slipway_api::{Agent, Track};
 use slipway_api::condition::APPROVED;
+use slipway_api::{Agent, Track};
 
 use crate::agent::{pin, track_pods};
 use crate::context::Context;
