@@ -234,7 +234,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_STATE_CALLERS", value_delimiter = ',')]
     pub state_callers: Vec<String>,
 
-    /// Lets a release pass its evaluation gate by a comparison of words, without a model that judges. For the role state.
+    /// Lets a release or a canary pass its evaluation gate by a comparison of words, without a model that judges. For the roles
+    /// state and operator.
     #[arg(long, env = "SLIPWAY_ALLOW_HEURISTIC_GATE", default_value_t = false, action = clap::ArgAction::Set)]
     pub allow_heuristic_gate: bool,
 

@@ -196,6 +196,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         mlflow_login: arguments.mlflow_login()?,
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
         max_concurrent_rollouts: arguments.max_concurrent_rollouts,
+        allow_heuristic_gate: arguments.allow_heuristic_gate,
         secrets_hash_key: keys.secrets_hash.clone(),
         callback_key: Some(keys.callback.clone()),
         gateway: arguments.gateway.0.clone(),

@@ -5,6 +5,7 @@ mod apply;
 mod build;
 mod canary;
 mod candidate;
+mod content;
 mod flagger;
 mod gather;
 mod pin;
@@ -13,9 +14,11 @@ mod report;
 mod resolve;
 mod rollout;
 mod routing;
+mod run;
 mod strays;
 #[cfg(test)]
 mod tests;
+mod track_pods;
 mod tracks;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -39,11 +42,12 @@ use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use apply::Applied;
-pub(crate) use candidate::given_up;
+pub(crate) use content::canary_artifact;
 use pin::Source;
 use resolve::{Fault, Resolved};
 use rollout::Rollout;
 use strays::Strays;
+pub(crate) use track_pods::given_up;
 use tracks::{Tracks, Workload};
 
 /// The field manager of everything that this controller writes.
@@ -272,12 +276,19 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         bring(&agent, &tracks, controller).await?
     } else {
         let resolved = Resolved::Unknown("the release that it runs");
-        Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, canary: None, error: None }
+        Progress {
+            resolved,
+            applied: apply::keep(&agent, context).await?,
+            candidate: None,
+            canary: canary::Brought::default(),
+            error: None,
+        }
     };
     if let Err(error) = flagger::bring(&agent, &progress.resolved, context).await {
         progress.error.get_or_insert(error);
     }
-    let canary = canary::step(&agent, &progress, context).await?;
+    let (canary, failed) = canary::step(&agent, &progress, context).await;
+    progress.error = progress.error.take().or(failed);
     let canary_next = canary.next;
     let sooner = report::report(&agent, &progress, canary, controller).await?;
     if let Some(error) = progress.error.take() {
@@ -313,8 +324,8 @@ struct Progress {
     applied: Applied,
     /// The fault of the candidate, or what it waits for.
     candidate: Option<String>,
-    /// The same of the canary.
-    canary: Option<String>,
+    /// What came of the canary.
+    canary: canary::Brought,
     /// What is reported and tried again.
     error: Option<write::Error>,
 }
@@ -326,7 +337,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
         resolved: Resolved::Unknown("what it is to run"),
         applied: Applied::default(),
         candidate: None,
-        canary: None,
+        canary: canary::Brought::default(),
         error: None,
     };
     let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
@@ -373,7 +384,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
         match track {
             Track::Stable => (progress.resolved, progress.applied) = (resolved, applied),
             Track::Candidate => progress.candidate = trouble(&resolved, &applied),
-            Track::Canary => progress.canary = trouble(&resolved, &applied),
+            Track::Canary => progress.canary = canary::Brought::of(&resolved, &applied),
         }
     }
     route(agent, &mut wanted, &mut outcomes, context).await;
@@ -384,7 +395,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
     Ok(progress)
 }
 
-/// The fault of a workload beside the stable one, or what it waits for.
+/// The fault of a candidate, or what it waits for.
 fn trouble(resolved: &Resolved, applied: &Applied) -> Option<String> {
     let fault = match resolved {
         Resolved::Fault(fault) => Some(fault),

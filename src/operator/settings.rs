@@ -44,6 +44,8 @@ pub struct Settings {
     pub max_concurrent_reconciles: usize,
     /// How many agents change their pods at once because the platform changed.
     pub max_concurrent_rollouts: usize,
+    /// Whether a comparison of words, without a model that judges, passes an evaluation gate.
+    pub allow_heuristic_gate: bool,
     /// Keys the hash over Secrets, so that nobody can try values against it.
     pub secrets_hash_key: Vec<u8>,
     /// Signs the tokens with which runtimes report the end of an evaluation, and the credentials of quality gates. Nobody is called

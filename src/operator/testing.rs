@@ -40,6 +40,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         mlflow_login: None,
         max_concurrent_reconciles: 1,
         max_concurrent_rollouts: 1,
+        allow_heuristic_gate: false,
         secrets_hash_key: b"a key for tests".to_vec(),
         callback_key: None,
         gateway: None,

@@ -23,6 +23,8 @@ pub(super) struct Desired {
     pub tool_digests: Option<ConfigMap>,
     pub deployment: Deployment,
     pub service: Service,
+    /// Beside a canary, the Service that has the stable track's pods alone.
+    pub primary: Option<Service>,
     pub service_account: Option<ServiceAccount>,
 }
 
@@ -31,6 +33,7 @@ pub(super) fn build(plan: &Plan) -> Desired {
     Desired {
         deployment: deployment::build(plan, &config_map),
         service: service::build(plan),
+        primary: service::primary(plan),
         service_account: service_account::build(plan),
         tool_digests: config_map::tool_digests(plan),
         config_map,
@@ -40,13 +43,16 @@ pub(super) fn build(plan: &Plan) -> Desired {
 impl Desired {
     /// As JSON, in the order in which they are applied: what a pod needs comes before the pod.
     pub(super) fn into_values(self) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-        let Self { config_map, tool_digests, deployment, service, service_account } = self;
+        let Self { config_map, tool_digests, deployment, service, primary, service_account } = self;
         let mut values = vec![(ChildKind::ConfigMap, value(&config_map)?)];
         if let Some(digests) = tool_digests {
             values.push((ChildKind::ConfigMap, value(&digests)?));
         }
         if let Some(account) = service_account {
             values.push((ChildKind::ServiceAccount, value(&account)?));
+        }
+        if let Some(primary) = primary {
+            values.push((ChildKind::Service, value(&primary)?));
         }
         values.push((ChildKind::Deployment, value(&deployment)?));
         values.push((ChildKind::Service, value(&service)?));
@@ -65,7 +71,8 @@ pub(super) fn child(plan: &Plan, kind: ChildKind, name: &str) -> Result<Option<V
         }
         ChildKind::ConfigMap => value(&config_map::build(plan)).map(Some),
         ChildKind::Deployment => value(&deployment::build(plan, &config_map::build(plan))).map(Some),
-        ChildKind::Service => value(&service::build(plan)).map(Some),
+        ChildKind::Service if name == plan.workload() => value(&service::build(plan)).map(Some),
+        ChildKind::Service => service::primary(plan).as_ref().map(value).transpose(),
         ChildKind::ServiceAccount => service_account::build(plan).as_ref().map(value).transpose(),
         _ => Ok(None),
     }
@@ -85,15 +92,19 @@ fn tool_digests_name(workload: &str) -> String {
 }
 
 /// All children that an agent can have on a track.
-pub(super) fn names(agent: &str, track: Track) -> [(ChildKind, String); 5] {
+pub(super) fn names(agent: &str, track: Track) -> Vec<(ChildKind, String)> {
     let workload = track.workload(agent);
-    [
+    let mut names = vec![
         (ChildKind::ConfigMap, config_map_name(&workload)),
         (ChildKind::ConfigMap, tool_digests_name(&workload)),
         (ChildKind::ServiceAccount, workload.clone()),
         (ChildKind::Deployment, workload.clone()),
         (ChildKind::Service, workload),
-    ]
+    ];
+    if track == Track::Canary {
+        names.push((ChildKind::Service, Track::primary(agent)));
+    }
+    names
 }
 
 /// Whether an agent can have a child of that kind and name on a track.
@@ -120,10 +131,14 @@ fn all_labels(plan: &Plan) -> BTreeMap<String, String> {
 }
 
 fn meta(plan: &Plan, name: String) -> ObjectMeta {
+    let mut labels = all_labels(plan);
+    if plan.track == Track::Canary {
+        labels.insert(labels::POD_VERSION.to_owned(), plan.track.as_str().to_owned());
+    }
     ObjectMeta {
         name: Some(name),
         namespace: Some(plan.namespace.clone()),
-        labels: Some(all_labels(plan)),
+        labels: Some(labels),
         owner_references: Some(vec![plan.owner.clone()]),
         ..ObjectMeta::default()
     }

@@ -1,30 +1,60 @@
 //! The canary of an Agent: whether there is a workload of it, and what becomes of it.
 //!
-//! `tracks` asks what runs; between bringing and reporting, [`step`] says how the canary stands, which is all that is written about it:
-//! one process, one manager, one status.
+//! `tracks` asks what runs ([`wants`]); between bringing and reporting, [`step`] gathers what there is to know (`seen`), decides without
+//! asking anybody (`decide`, `ending`, `ladder`), and does what follows (`act`, `story`). How the canary stands is all in one status,
+//! which one manager writes: each decision follows from the objects alone, so that a manager that is killed anywhere doubles nothing.
+
+mod act;
+mod decide;
+mod ending;
+mod evaluation;
+mod ladder;
+mod seen;
+mod story;
+#[cfg(test)]
+mod tests;
+mod wants;
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde_json::to_value;
+use slipway_api::canary::CanaryPhase;
 use slipway_api::condition::{CANARY_READY, Finding};
-use slipway_api::{Agent, CanaryStatus};
+use slipway_api::{Agent, Canary, CanaryStatus, labels};
 use slipway_cluster::write;
+use slipway_release::digest;
 
-use super::Progress;
+use super::apply::Applied;
+use super::resolve::{Fault, Resolved};
+use super::{Progress, routing};
 use crate::context::Context;
+use decide::{Act, Decision, decide};
+use seen::Seen;
+pub(super) use wants::{Wants, wants};
 
-/// What of a canary there should be.
-#[expect(dead_code, reason = "this version runs no canary")]
-pub(super) enum Wants {
-    /// A workload with this spec.
-    Run(Box<Agent>),
-    /// What there is, as it is.
-    Keep,
-    Nothing,
+/// How often a decision is made anew at most: once with the book of the Agent's writers, and once after a refusal.
+const ROUNDS: usize = 3;
+
+/// What came of bringing the canary's workload.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Brought {
+    pub fault: Option<Fault>,
+    /// What it waits for.
+    pub waits: Option<String>,
+    /// What the pods run that are made from now on.
+    pub run_hash: Option<String>,
 }
 
-/// Decides by the spec and by how the canary stood last.
-pub(super) fn wants(_agent: &Agent) -> Wants {
-    Wants::Nothing
+impl Brought {
+    pub(super) fn of(resolved: &Resolved, applied: &Applied) -> Self {
+        let (fault, unknown) = match resolved {
+            Resolved::Fault(fault) => (Some(fault.clone()), None),
+            Resolved::Unknown(what) => (None, Some(format!("waiting to read {what}"))),
+            Resolved::Plan(_) => (applied.fault.clone(), None),
+        };
+        Self { fault, waits: unknown.or_else(|| applied.left.clone()), run_hash: applied.run_hash.clone() }
+    }
 }
 
 /// How a canary stands.
@@ -38,9 +68,82 @@ pub(super) struct Told {
     pub next: Option<Duration>,
 }
 
-/// Takes the canary as far as it can go now, and says how it stands then.
-#[expect(clippy::unused_async, reason = "this version writes nothing")]
-pub(super) async fn step(agent: &Agent, _progress: &Progress, _context: &Context) -> Result<Told, write::Error> {
-    let not_yet = || Finding::new(CANARY_READY, false, "NotInThisVersion", "spec.canary: this version of Slipway runs no canaries");
-    Ok(Told { status: None, finding: agent.canary().map(|_| not_yet()), next: None })
+impl Told {
+    /// What was said last.
+    fn as_before(agent: &Agent) -> Self {
+        Self { status: before(agent).cloned(), finding: said_before(agent), next: None }
+    }
+}
+
+/// The condition as it stands.
+fn said_before(agent: &Agent) -> Option<Finding> {
+    let said = agent.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == CANARY_READY)?;
+    let holds = (said.status != "Unknown").then_some(said.status == "True");
+    Some(Finding { kind: CANARY_READY, holds, reason: said.reason.clone(), message: said.message.clone() })
+}
+
+/// Takes the canary as far as it can go now, and says how it stands then. An error is tried again, and keeps nobody from saying how
+/// the agent is.
+pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (Told, Option<write::Error>) {
+    if agent.spec.canary.is_none() && before(agent).is_none() && action(agent).is_none() {
+        return (Told::default(), None);
+    }
+    let mut seen = seen::gather(agent, progress, context);
+    let decision = match settle(agent, &mut seen, context).await {
+        Ok(Some(decision)) => decision,
+        Ok(None) => return (Told::as_before(agent), None),
+        Err(error) => return (Told::as_before(agent), Some(error)),
+    };
+    // Before the status: who is killed in between publishes the same Events again, which are there then.
+    for story in &decision.events {
+        story.publish(agent, context).await;
+    }
+    let done = match decision.act {
+        Act::DropAnnotation => act::drop_annotation(agent, context).await,
+        Act::MakeRun => act::make_run(agent, &seen, context).await,
+        Act::Nothing | Act::Patch(_) => Ok(()),
+    };
+    let Decision { mut status, finding, next, .. } = decision;
+    if let Some(status) = &mut status {
+        status.carriers = routing::carriers(agent, status, &routing::gather(agent, context), &context.settings);
+    }
+    (Told { status, finding, next }, done.err())
+}
+
+/// Decides, reads who has written the Agent where that matters, and patches its spec where that is decided. What the API server does
+/// not take is decided anew, as of a spec that belongs to others.
+async fn settle(agent: &Agent, seen: &mut Seen, context: &Context) -> Result<Option<Decision>, write::Error> {
+    let now = Timestamp::now();
+    for _ in 0..ROUNDS {
+        let Some(decision) = decide(agent, seen, now) else {
+            seen.book = Some(act::read_book(agent, context).await?);
+            continue;
+        };
+        let Act::Patch(end) = decision.act else { return Ok(Some(decision)) };
+        let Some(refused) = act::patch(agent, end, context).await? else { return Ok(Some(decision)) };
+        seen.book.get_or_insert_default().barrier = Some(refused);
+    }
+    Ok(None)
+}
+
+/// How the canary stood last.
+fn before(agent: &Agent) -> Option<&CanaryStatus> {
+    agent.status.as_ref()?.canary.as_ref()
+}
+
+/// What somebody asks for by annotation.
+fn action(agent: &Agent) -> Option<&str> {
+    agent.metadata.annotations.as_ref()?.get(labels::CANARY_ACTION).map(String::as_str)
+}
+
+/// Whether it has yet to be decided on.
+fn is_active(status: &CanaryStatus) -> bool {
+    !matches!(status.phase, CanaryPhase::Promoting | CanaryPhase::Draining | CanaryPhase::RolledBack)
+}
+
+/// What a canary asks for, without its weight, its pods and how it is decided on.
+fn spec_hash(canary: &Canary) -> String {
+    let asked = Canary { weight: 0, replicas: None, analysis: None, ..canary.clone() };
+    // Plain structs with keys that are strings: there is nothing in them that could fail.
+    digest(&to_value(asked).unwrap_or_default())
 }

@@ -43,7 +43,7 @@ pub(super) fn source(agent: &Agent) -> Source {
 }
 
 /// Whether the spec or the active release asks for a score. The latter counts whatever the spec says.
-fn is_gated(agent: &Agent) -> bool {
+pub(super) fn is_gated(agent: &Agent) -> bool {
     let own = agent.spec.governance.as_ref().and_then(|governance| governance.min_quality_score);
     let active = agent.status.as_ref().and_then(|status| status.quality_gate);
     own.max(active).is_some_and(|score| score > 0)

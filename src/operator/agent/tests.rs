@@ -3,6 +3,7 @@
 //! `testdata/NAME.in.yaml` is what people would apply; `testdata/NAME.out.yaml` is what must come of it, and
 //! is written anew with `UPDATE_GOLDEN=1`.
 
+mod canary;
 mod flagger;
 mod judges;
 mod kept;
@@ -118,13 +119,17 @@ fn golden(name: &str, settings: &Settings) {
 }
 
 fn golden_on(track: Track, name: &str, settings: &Settings) {
+    let yaml = std::fs::read_to_string(Path::new("testdata").join(format!("{name}.in.yaml"))).unwrap();
+    golden_of(&plan_on(track, &yaml, settings), name);
+}
+
+fn golden_of(plan: &Plan, name: &str) {
     let file = |end: &str| Path::new("testdata").join(format!("{name}.{end}.yaml"));
-    let plan = plan_on(track, &std::fs::read_to_string(file("in")).unwrap(), settings);
     let mut text = String::new();
-    for (kind, value) in build::build(&plan).into_values().unwrap() {
+    for (kind, value) in build::build(plan).into_values().unwrap() {
         let name = value["metadata"]["name"].as_str().unwrap();
         assert_eq!(
-            build::child(&plan, kind, name).unwrap().as_ref(),
+            build::child(plan, kind, name).unwrap().as_ref(),
             Some(&value),
             "a child built alone is the child built with the others"
         );

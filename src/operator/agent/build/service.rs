@@ -1,4 +1,4 @@
-//! The Service: 8000 for users, 8001 for the platform.
+//! The Service: 8000 for users, 8001 for the platform. Beside a canary there is another one of the stable track.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,21 @@ use super::{meta, selector};
 use crate::agent::resolve::Plan;
 
 pub(super) fn build(plan: &Plan) -> Service {
+    service(plan, plan.workload(), serving(plan))
+}
+
+/// The Service that has the stable track's pods alone, whatever a mesh makes of the agent's own. It comes and goes with the canary.
+pub(super) fn primary(plan: &Plan) -> Option<Service> {
+    let selected = || selector(&plan.name, Track::Stable);
+    (plan.track == Track::Canary).then(|| service(plan, Track::primary(&plan.name), selected()))
+}
+
+fn service(plan: &Plan, name: String, selected: BTreeMap<String, String>) -> Service {
     Service {
-        metadata: meta(plan, plan.workload()),
+        metadata: meta(plan, name),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
-            selector: Some(serving(plan)),
+            selector: Some(selected),
             ports: Some(vec![port("http", contract::PORT), port("control", contract::CONTROL_PORT)]),
             ..ServiceSpec::default()
         }),

@@ -1,10 +1,10 @@
 //! What a gate keeps from an Agent's pods: a change whose release waits for its evaluation, or was rejected by it.
 
 use kube::Resource;
-use slipway_api::Agent;
 use slipway_api::condition::APPROVED;
+use slipway_api::{Agent, Track};
 
-use crate::agent::{candidate, pin};
+use crate::agent::{pin, track_pods};
 use crate::context::Context;
 
 /// What of an Agent does not run, and why.
@@ -22,7 +22,7 @@ pub(super) fn of(agent: &Agent, fault: Option<String>, context: &Context) -> Opt
     let conditions = agent.status.iter().flat_map(|status| &status.conditions);
     let approved = conditions.into_iter().find(|condition| condition.type_ == APPROVED);
     let waits = |why: &str| {
-        let trouble = fault.or_else(|| candidate::trouble(agent, context));
+        let trouble = fault.or_else(|| track_pods::trouble(agent, Track::Candidate, context).map(|trouble| trouble.said()));
         let trouble = trouble.map(|trouble| format!("; its candidate is not ready: {trouble}")).unwrap_or_default();
         Held::Waits(format!("{why}{trouble}"))
     };

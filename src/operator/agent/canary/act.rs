@@ -1,0 +1,139 @@
+//! What is written to an Agent and beside it to end a canary or to have it evaluated. All patches hold only for the Agent as it was
+//! decided on: who has changed it meanwhile is heard of, and it is decided anew.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::api::{Api, Patch};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use slipway_api::{Agent, gitops, labels};
+use slipway_cluster::{Key, write};
+use slipway_release::promotion;
+
+use super::decide::End;
+use super::seen::{Book, Seen};
+use super::story::By;
+use crate::agent::{MANAGER, run};
+use crate::context::Context;
+
+/// REST's field manager.
+const REST: &str = "slipway-rest";
+
+fn api(agent: &Agent, context: &Context) -> Api<Agent> {
+    Api::namespaced(context.client.clone(), &Key::of(agent).namespace)
+}
+
+/// Who owns the spec and who has written the annotation: the caches do not keep who has written what.
+pub(super) async fn read_book(agent: &Agent, context: &Context) -> Result<Book, write::Error> {
+    let live = api(agent, context).get_metadata_opt(&agent.name_any()).await?;
+    Ok(live.map(|live| book(&live.metadata)).unwrap_or_default())
+}
+
+fn book(meta: &ObjectMeta) -> Book {
+    let owner = gitops::owner(meta);
+    let barrier = owner.map(|owner| format!("spec: it belongs to {owner}, which would undo what is written to it; change it there"));
+    let is_asked = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(labels::CANARY_ACTION));
+    let entry = writer(meta);
+    let by = match entry.and_then(|entry| entry.manager.as_deref()) {
+        _ if !is_asked => By::Spec,
+        Some(REST) => By::Rest,
+        Some(MANAGER) => By::Analysis,
+        _ => By::Annotation,
+    };
+    let asked_at = entry.filter(|_| is_asked).and_then(|entry| entry.time.as_ref()).map(|time| time.0.to_string());
+    Book { by, asked_at: asked_at.unwrap_or_default(), barrier }
+}
+
+/// By the API server's book, who wrote the annotation last.
+fn writer(meta: &ObjectMeta) -> Option<&ManagedFieldsEntry> {
+    let pointer = format!("/f:metadata/f:annotations/f:{}", labels::CANARY_ACTION.replace('/', "~1"));
+    let wrote = |entry: &&ManagedFieldsEntry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(&pointer).is_some());
+    let entries = meta.managed_fields.iter().flatten().filter(wrote);
+    entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
+}
+
+/// Ends the canary in the spec, as REST does. What the API server says where it refuses that.
+pub(super) async fn patch(agent: &Agent, end: End, context: &Context) -> Result<Option<String>, write::Error> {
+    let Some(patch) = ending(agent, end) else { return Ok(None) };
+    let key = Key::of(agent);
+    match api(agent, context).patch(&key.name, &write::by(MANAGER), &Patch::Merge(&patch)).await {
+        Ok(_) => {
+            tracing::info!(agent = %key, ?end, "a canary ends");
+            Ok(None)
+        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+            Ok(Some(format!("spec: the API server refused the change: {}", status.message)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ending(agent: &Agent, end: End) -> Option<Value> {
+    let (mut patch, word) = match end {
+        End::Promoted => (promotion(&agent.spec)?, "promote"),
+        End::RolledBack => (json!({"spec": {"canary": null}}), "rollback"),
+    };
+    patch["metadata"] = json!({
+        "resourceVersion": agent.resource_version(),
+        "annotations": {labels::CANARY_ACTION: word},
+    });
+    Some(patch)
+}
+
+/// Takes the annotation away once it is told what came of it.
+pub(super) async fn drop_annotation(agent: &Agent, context: &Context) -> Result<(), write::Error> {
+    let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::CANARY_ACTION: null}}});
+    match api(agent, context).patch(&agent.name_any(), &write::by(MANAGER), &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the run that the canary's gates ask for. The Agent owns it.
+pub(super) async fn make_run(agent: &Agent, seen: &Seen, context: &Context) -> Result<(), write::Error> {
+    let evaluated = seen.evaluation.as_ref().and_then(|evaluation| evaluation.run.as_ref());
+    let (Some(evaluated), Some(owner)) = (evaluated, agent.controller_owner_ref(&())) else { return Ok(()) };
+    let owner = serde_json::to_value(owner)?;
+    if run::make(agent, &evaluated.name, &owner, &evaluated.wanted, context).await? {
+        tracing::info!(agent = %Key::of(agent), run = evaluated.name, "the evaluation of a canary begins");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::pin::tests::agent_of;
+
+    #[test]
+    fn who_ends_a_canary_is_known_by_the_book_of_writers() {
+        let action = json!({"f:metadata": {"f:annotations": {"f:agents.slipway.dev/canary-action": {}}}});
+        let of = |manager: &str, is_asked: bool, labels: Value| {
+            let annotations = if is_asked { json!({labels::CANARY_ACTION: "promote"}) } else { json!({}) };
+            let entry = json!({"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:07Z", "fieldsV1": action});
+            let earlier = json!({"manager": "kubectl-annotate", "operation": "Update", "time": "2026-01-01T00:00:05Z", "fieldsV1": action});
+            let meta = json!({"annotations": annotations, "labels": labels, "managedFields": [entry, earlier]});
+            book(&serde_json::from_value(meta).unwrap())
+        };
+        let by = |manager: &str| of(manager, true, json!({})).by;
+        assert_eq!([by("slipway-rest"), by("slipway/agent"), by("kubectl")], [By::Rest, By::Analysis, By::Annotation]);
+        let spec = of("slipway-rest", false, json!({}));
+        assert_eq!((spec.by, &*spec.asked_at, spec.barrier), (By::Spec, "", None));
+        assert_eq!(of("kubectl", true, json!({})).asked_at, "2026-01-01T00:00:07Z");
+        let flux = json!({"kustomize.toolkit.fluxcd.io/name": "apps"});
+        assert!(of("kubectl", true, flux).barrier.unwrap().contains("Flux Kustomization apps"));
+    }
+
+    #[test]
+    fn a_canary_ends_in_the_spec_with_the_annotation_that_says_how() {
+        let mut agent = agent_of("systemPrompt: old, version: '1', canary: {enabled: true, weight: 5, systemPrompt: new, version: canary}");
+        agent.metadata.resource_version = Some("7".to_owned());
+        let metadata = |word: &str| json!({"resourceVersion": "7", "annotations": {"agents.slipway.dev/canary-action": word}});
+        let rolled_back = ending(&agent, End::RolledBack).unwrap();
+        assert_eq!(rolled_back, json!({"spec": {"canary": null}, "metadata": metadata("rollback")}));
+        let promoted = ending(&agent, End::Promoted).unwrap();
+        assert_eq!(promoted["metadata"], metadata("promote"));
+        assert_eq!(promoted["spec"], json!({"canary": null, "systemPrompt": "new"}));
+    }
+}

@@ -1,0 +1,475 @@
+//! What becomes of a canary, from the Agent and what was seen. Pure.
+//!
+//! It is looked at in one order: what was asked for, what stops the agent, what is wrong, what a gate waits for, what the pods can take,
+//! and last what analysis says. A patch of the spec comes back as a spec without a canary, which [`ending`](super::ending) tells of: so
+//! that REST, kubectl, analysis and whoever changes the spec by hand tell one story.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use slipway_api::canary::{CanaryAnalysis, CanaryPhase, Promotion, TRACK_VERSION, TrackFigures};
+use slipway_api::condition::{self, CANARY_READY, Finding};
+use slipway_api::{Agent, Canary, CanaryStatus, labels};
+use slipway_database::LATENCY_BOUNDS_MS;
+use slipway_governance::quantile;
+use slipway_release::content_of;
+
+use super::evaluation::{Evaluation, State};
+use super::ladder::{self, Move};
+use super::seen::{Book, Seen};
+use super::story::{self, By, Story};
+use super::{action, before, ending, is_active, said_before, spec_hash};
+use crate::agent::{content, track_pods};
+use crate::caches::child::DeploymentState;
+use crate::governance::canary::Measured;
+
+/// When a canary is looked at again whose end was decided and has yet to be told.
+const SOON: Duration = Duration::from_secs(1);
+/// The most characters of a message; the schema takes as many.
+const MAX_MESSAGE: usize = 4096;
+
+/// What follows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Decision {
+    pub status: Option<CanaryStatus>,
+    /// Told before the status is written.
+    pub events: Vec<Story>,
+    pub act: Act,
+    pub finding: Option<Finding>,
+    pub next: Option<Duration>,
+}
+
+/// What is written besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Act {
+    #[default]
+    Nothing,
+    DropAnnotation,
+    Patch(End),
+    MakeRun,
+}
+
+/// How a canary ends in the spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Promoted,
+    RolledBack,
+}
+
+/// None where it has to be known first who has written what of the Agent ([`Seen::book`]).
+pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decision> {
+    let before = before(agent);
+    let is_asked = action(agent).is_some();
+    let asked = agent.canary().filter(|_| !agent.is_flaggers());
+    let mut decision = match (before, asked) {
+        (Some(before), _) if before.phase == CanaryPhase::Promoting => ending::promoting(before, seen, now),
+        (Some(before), _) if before.phase == CanaryPhase::Draining => ending::draining(agent, before, now),
+        (Some(before), Some(canary)) if before.phase == CanaryPhase::RolledBack && before.spec_hash == spec_hash(canary) => {
+            ending::rolled_back(before, now)
+        }
+        (Some(before), None) if before.phase == CanaryPhase::RolledBack => ending::none(agent),
+        (Some(before), None) => ending::ended(agent, before, seen, now)?,
+        (None, None) => ending::none(agent),
+        // It must not meet the canary that is about to begin.
+        (before, Some(_)) if is_asked && !before.is_some_and(is_active) => {
+            Decision { status: before.cloned(), finding: said_before(agent), ..Decision::default() }
+        }
+        (before, Some(canary)) => Course::new(agent, canary, before, seen, now).run()?,
+    };
+    if is_asked && !before.is_some_and(is_active) {
+        decision.act = Act::DropAnnotation;
+    }
+    Some(decision)
+}
+
+/// A canary that is to run.
+struct Course<'a> {
+    agent: &'a Agent,
+    canary: &'a Canary,
+    /// This very canary as it stood last; none of one that begins.
+    before: Option<&'a CanaryStatus>,
+    seen: &'a Seen,
+    now: Timestamp,
+    status: CanaryStatus,
+    events: Vec<Story>,
+}
+
+impl<'a> Course<'a> {
+    /// Another content is another canary, which begins anew.
+    fn new(agent: &'a Agent, canary: &'a Canary, stood: Option<&'a CanaryStatus>, seen: &'a Seen, now: Timestamp) -> Self {
+        let content = content::promoted(agent).map(|promoted| content_of(&promoted).content_hash()).unwrap_or_default();
+        let hash = spec_hash(canary);
+        let is_same = |stood: &&CanaryStatus| is_active(stood) && stood.spec_hash == hash && stood.content == content;
+        let before = stood.filter(is_same);
+        let began = || Some(Time(condition::whole_seconds(now)));
+        let fresh =
+            || CanaryStatus { content, spec_hash: hash.clone(), started_at: began(), step_started_at: began(), ..CanaryStatus::default() };
+        let mut status = before.cloned().unwrap_or_else(fresh);
+        status.desired_weight = ladder::wanted(agent, canary, before);
+        status.version = Some(canary.version.clone().unwrap_or_else(|| TRACK_VERSION.to_owned()));
+        status.stable_version.clone_from(&seen.stable_version);
+        let mut course = Self { agent, canary, before, seen, now, status, events: Vec::new() };
+        course.count();
+        course.measure();
+        if before.is_none() {
+            course.events.push(story::started(agent, &course.status));
+        }
+        course
+    }
+
+    /// Pods, what they run, and how far it is on its ladder.
+    fn count(&mut self) {
+        let deployment = self.seen.deployment.as_ref();
+        (self.status.replicas, self.status.ready_replicas) = deployment.map_or((0, 0), |it| (it.wanted.max(0), it.ready.max(0)));
+        self.number();
+        let runs = self.seen.run_hash.clone();
+        if runs.is_some() && self.status.run_hash != runs {
+            // What was measured before was measured of something else.
+            if self.status.run_hash.is_some() {
+                self.restart_step(0);
+            }
+            self.status.run_hash = runs;
+        }
+        if let Some(evaluation) = &self.seen.evaluation {
+            if let Some(run) = &evaluation.run {
+                (self.status.evaluation, self.status.attempt) = (Some(run.name.clone()), run.attempt);
+            }
+        } else {
+            (self.status.evaluation, self.status.attempt) = (None, 0);
+        }
+    }
+
+    /// Numbers the step by the weight that is wanted.
+    fn number(&mut self) {
+        let rungs = self.canary.rungs();
+        let number = |count: usize| i32::try_from(count).ok().filter(|_| self.canary.analysis.is_some());
+        (self.status.step, self.status.steps) = (number(ladder::reached(&rungs, self.status.desired_weight) + 1), number(rungs.len()));
+    }
+
+    /// The figures, as they stood where there are none now.
+    fn measure(&mut self) {
+        let Some(reading) = self.seen.reading.as_ref().filter(|reading| reading.is_evidence(&self.status, self.now)) else { return };
+        self.status.canary = Some(figures(&reading.canary, self.seen.score()));
+        self.status.stable = Some(figures(&reading.stable, reading.stable.evidence.score));
+    }
+
+    fn requests(&self) -> i64 {
+        self.seen.reading.as_ref().filter(|reading| reading.is_evidence(&self.status, self.now)).map_or(0, |it| it.canary.requests)
+    }
+
+    fn restart_step(&mut self, requests: i64) {
+        (self.status.step_started_at, self.status.step_requests) = (Some(Time(condition::whole_seconds(self.now))), requests);
+    }
+
+    fn run(mut self) -> Option<Decision> {
+        // One that begins has yet to be told of, so that its end can be.
+        if let Some(word) = action(self.agent).filter(|_| self.before.is_some()) {
+            return self.asked(word);
+        }
+        if let Some(why) = self.agent.stopped_by() {
+            return Some(self.rests(Some(false), "AgentStopped", why.to_owned()));
+        }
+        if let Some(fault) = &self.seen.fault {
+            let message = match fault.message.strip_prefix("canary.") {
+                Some(field) => format!("spec.canary.{field}"),
+                None => format!("spec.canary: {}", fault.message),
+            };
+            return Some(self.rests(Some(false), fault.reason, message));
+        }
+        if let Some((reason, message)) = self.given_up() {
+            if self.canary.analysis.is_some() {
+                return self.roll_back(format!("its pods do not start: {message}"));
+            }
+            return Some(self.rests(Some(false), &reason, message));
+        }
+        if let Some(evaluation) = &self.seen.evaluation {
+            match &evaluation.state {
+                State::Failed(why) => {
+                    if evaluation.is_gate {
+                        (self.status.weight, self.status.phase) = (0, CanaryPhase::Progressing);
+                    }
+                    return self.roll_back(why.clone());
+                }
+                State::Spent(why) if evaluation.is_gate => {
+                    return self.roll_back(format!("its evaluations ended without a verdict; the last one: {why}"));
+                }
+                State::Unknown | State::Absent | State::Runs if evaluation.is_gate => return Some(self.awaits(evaluation)),
+                State::Unknown | State::Absent | State::Runs | State::Passed(_) | State::Spent(_) => {}
+            }
+        }
+        self.weigh();
+        if self.status.phase == CanaryPhase::Progressing {
+            let (holds, reason, message) = self.on_its_way();
+            return Some(self.said(holds, &reason, Some(message)));
+        }
+        match &self.canary.analysis {
+            Some(analysis) => self.analyse(analysis),
+            None if self.status.weight != self.status.desired_weight => Some(self.rises()),
+            None => Some(self.serves(None)),
+        }
+    }
+
+    /// What keeps its pods from ever being ready by themselves.
+    fn given_up(&self) -> Option<(String, String)> {
+        let deployment = self.seen.deployment.as_ref().filter(|_| self.seen.is_as_wanted)?;
+        let trouble = self.seen.trouble.as_ref().filter(|_| track_pods::is_given_up(deployment))?;
+        Some((trouble.reason.clone(), trouble.message.clone()))
+    }
+
+    fn is_settled(&self) -> bool {
+        self.seen.is_as_wanted && self.seen.has_services && self.seen.deployment.as_ref().is_some_and(DeploymentState::settled)
+    }
+
+    fn serving_pods(&self) -> i32 {
+        self.seen.deployment.as_ref().filter(|_| self.seen.has_services).map_or(0, |deployment| deployment.available)
+    }
+
+    /// Whether the run that its gates ask for is to be made now.
+    fn is_run_due(&self) -> bool {
+        let is_absent = self.seen.evaluation.as_ref().is_some_and(|evaluation| evaluation.state == State::Absent);
+        is_absent && self.is_settled() && self.serving_pods() > 0
+    }
+
+    /// Waits for the run of its gate, which begins once its pods are ready. Until then it serves nobody.
+    fn awaits(self, evaluation: &Evaluation) -> Decision {
+        let name = evaluation.run.as_ref().map(|run| run.name.clone()).unwrap_or_default();
+        let is_ready = self.is_settled() && self.serving_pods() > 0;
+        let awaiting = |words: String| (None, "AwaitingEvaluation".to_owned(), words);
+        let (holds, reason, message) = match evaluation.state {
+            State::Runs => awaiting(format!("it serves nobody until evaluation {name} has passed")),
+            _ if !is_ready => self.on_its_way(),
+            State::Unknown => awaiting("waiting to read what it is evaluated by".to_owned()),
+            _ => awaiting(format!("it serves nobody until evaluation {name} has passed, which begins")),
+        };
+        self.rests(holds, &reason, message)
+    }
+
+    /// What it is on the way to: the words of its pods, or of what they wait for.
+    fn on_its_way(&self) -> (Option<bool>, String, String) {
+        if let Some(trouble) = &self.seen.trouble {
+            return (Some(false), trouble.reason.clone(), trouble.message.clone());
+        }
+        let words = match (&self.seen.waits, &self.seen.deployment) {
+            (Some(why), _) => why.clone(),
+            (None, Some(pods)) if pods.wanted == 0 && pods.settled() => "it has no pods, as replicas are 0".to_owned(),
+            (None, Some(pods)) => format!("{} of {} pods are ready", pods.available, pods.wanted),
+            (None, None) => "its Deployment is being made".to_owned(),
+        };
+        (None, "Progressing".to_owned(), words)
+    }
+
+    /// Sets the weight that is in force. It falls at once and rises when there are pods for it. Another weight begins its step anew.
+    fn weigh(&mut self) {
+        let (in_force, desired) = (self.status.weight, self.status.desired_weight);
+        let weight = match self.serving_pods() {
+            ..=0 => 0,
+            _ if self.is_settled() => desired,
+            _ => in_force.min(desired),
+        };
+        if weight != in_force {
+            let requests = self.requests();
+            self.restart_step(requests);
+            self.status.weight = weight;
+        }
+        let serves = weight > 0 || (desired == 0 && self.serving_pods() > 0);
+        self.status.phase = if serves { CanaryPhase::Serving } else { CanaryPhase::Progressing };
+    }
+
+    fn analyse(mut self, analysis: &CanaryAnalysis) -> Option<Decision> {
+        let stood = self.before.map(|before| before.phase);
+        if self.agent.canary_weight().is_some() {
+            self.status.phase = CanaryPhase::Paused;
+            let why = format!("analysis waits, as the annotation {} sets the weight", labels::CANARY_WEIGHT);
+            return Some(self.serves(Some(why)));
+        }
+        if analysis.paused {
+            self.status.phase = CanaryPhase::Paused;
+            return Some(self.serves(Some("analysis is paused".to_owned())));
+        }
+        if self.status.weight != self.status.desired_weight {
+            return match ladder::catastrophe(&self.status, self.seen, self.now) {
+                Some(why) => self.roll_back(why),
+                None => Some(self.rises()),
+            };
+        }
+        let then = ladder::next(self.canary, analysis, &self.status, self.seen, self.now);
+        match then {
+            Move::RollBack(why) => self.roll_back(why),
+            Move::Promote => self.promote(analysis),
+            Move::Wait(_) | Move::Inconclusive { .. } if stood == Some(CanaryPhase::Succeeded) && self.stays() => Some(self.succeeded()),
+            Move::Wait(why) => Some(self.serves(Some(why))),
+            Move::Advance(weight) => {
+                let requests = self.requests();
+                self.status.desired_weight = weight;
+                self.number();
+                self.restart_step(requests);
+                self.events.push(story::advanced(&self.status, requests));
+                Some(self.rises())
+            }
+            Move::Inconclusive { reason, why } => {
+                self.status.phase = CanaryPhase::Inconclusive;
+                if stood != Some(CanaryPhase::Inconclusive) || self.before.is_none_or(|before| before.step != self.status.step) {
+                    self.events.push(story::inconclusive(&self.status, reason, &why));
+                }
+                Some(self.said(Some(false), reason, Some(why)))
+            }
+        }
+    }
+
+    /// Serves with a lower weight than it should, as pods are on their way.
+    fn rises(self) -> Decision {
+        let trouble = self.seen.trouble.as_ref().map(|trouble| format!(": {}", trouble.said())).unwrap_or_default();
+        let why = format!("{} % when there are pods for it{trouble}", self.status.desired_weight);
+        self.serves(Some(why))
+    }
+
+    /// Whether its spec is the one of which the status speaks.
+    fn stays(&self) -> bool {
+        self.agent.status.as_ref().and_then(|status| status.observed_generation) == self.agent.metadata.generation
+    }
+
+    /// After the last step. What others own, and what the API server refuses, is asked for again when the spec changes, not before.
+    fn promote(mut self, analysis: &CanaryAnalysis) -> Option<Decision> {
+        if self.before.is_some_and(|before| before.phase == CanaryPhase::Succeeded) && self.stays() {
+            return Some(self.succeeded());
+        }
+        if analysis.promotion == Promotion::Manual {
+            self.status.message = None;
+            return Some(self.succeeded());
+        }
+        let Book { barrier, .. } = self.seen.book.as_ref()?;
+        let Some(barrier) = barrier else {
+            return Some(Decision { act: Act::Patch(End::Promoted), ..self.serves(Some("it kept its gates and is promoted".to_owned())) });
+        };
+        let generation = self.agent.metadata.generation.unwrap_or_default().to_string();
+        self.events.push(story::refused(&self.status, &generation, barrier));
+        self.status.message = Some(format!("it kept its gates, and cannot be promoted: {barrier}"));
+        Some(self.succeeded())
+    }
+
+    /// Every gate passed. The message says why it goes no further, where that is not for people to say.
+    fn succeeded(mut self) -> Decision {
+        self.status.phase = CanaryPhase::Succeeded;
+        let said = self.status.message.clone();
+        let message = said.unwrap_or_else(|| "it kept its gates at the last step; promote it or roll it back".to_owned());
+        self.said(Some(true), "Succeeded", Some(message))
+    }
+
+    /// What somebody asks for by annotation. Its writer counts as who has ended the canary.
+    fn asked(mut self, word: &str) -> Option<Decision> {
+        let Book { by, asked_at, barrier } = self.seen.book.as_ref()?;
+        let refused = match (word, barrier) {
+            ("rollback", None) => return Some(self.patches(End::RolledBack)),
+            ("promote", None) => return Some(self.patches(End::Promoted)),
+            ("rollback", Some(_)) => return Some(self.ends(*by, None)),
+            ("promote", Some(barrier)) => format!("it cannot be promoted: {barrier}"),
+            _ => format!("the annotation {} is neither promote nor rollback", labels::CANARY_ACTION),
+        };
+        self.events.push(story::refused(&self.status, asked_at, &refused));
+        Some(Decision { act: Act::DropAnnotation, ..self.stands() })
+    }
+
+    /// It stands as it stood until the spec has changed.
+    fn patches(self, end: End) -> Decision {
+        Decision { act: Act::Patch(end), ..self.stands() }
+    }
+
+    fn stands(self) -> Decision {
+        let finding = said_before(self.agent);
+        Decision { status: self.before.cloned(), events: self.events, finding, next: Some(SOON), ..Decision::default() }
+    }
+
+    /// Slipway rolls it back. The status says why before the spec changes, so that the reason is told whoever is killed in between.
+    fn roll_back(mut self, why: String) -> Option<Decision> {
+        let why = cut(why);
+        if self.before.and_then(|before| before.message.as_ref()) != Some(&why) {
+            let finding = Finding::new(CANARY_READY, false, "RolledBack", &*why);
+            self.status.message = Some(why);
+            return Some(Decision {
+                status: Some(self.status),
+                events: self.events,
+                finding: Some(finding),
+                next: Some(SOON),
+                ..Decision::default()
+            });
+        }
+        match &self.seen.book.as_ref()?.barrier {
+            None => Some(self.patches(End::RolledBack)),
+            Some(_) => Some(self.ends(By::Analysis, Some(why))),
+        }
+    }
+
+    /// Ends it by its status alone, as the spec cannot be written: it stays so while the spec asks for the same.
+    fn ends(mut self, by: By, why: Option<String>) -> Decision {
+        self.events.push(story::rolled_back(&self.status, by, why.as_deref()));
+        (self.status.phase, self.status.weight, self.status.desired_weight) = (CanaryPhase::RolledBack, 0, 0);
+        self.restart_step(0);
+        let hint = "it was rolled back, and the spec still asks for it: take spec.canary away there, or change it for another canary";
+        let message = cut(why.map_or_else(|| hint.to_owned(), |why| format!("{why}; {hint}")));
+        let finding = Finding::new(CANARY_READY, false, "RolledBack", &*message);
+        self.status.message = Some(message);
+        Decision {
+            status: Some(self.status),
+            events: self.events,
+            finding: Some(finding),
+            next: Some(ending::DRAIN),
+            ..Decision::default()
+        }
+    }
+
+    /// It serves nobody.
+    fn rests(mut self, holds: Option<bool>, reason: &str, message: String) -> Decision {
+        (self.status.phase, self.status.weight) = (CanaryPhase::Progressing, 0);
+        self.said(holds, reason, Some(message))
+    }
+
+    fn serves(self, why: Option<String>) -> Decision {
+        let reason = if self.status.phase == CanaryPhase::Paused { "Paused" } else { "Serving" };
+        self.said(Some(true), reason, why)
+    }
+
+    fn said(mut self, holds: Option<bool>, reason: &str, message: Option<String>) -> Decision {
+        let mut words = Vec::new();
+        if self.status.phase != CanaryPhase::Progressing {
+            words.push(format!("{} % of conversations", self.status.weight));
+        }
+        self.status.message = message.map(cut);
+        words.extend(self.status.message.clone());
+        let is_set = self.agent.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::CANARY_WEIGHT));
+        if is_set && self.agent.canary_weight().is_none() {
+            words.push(format!("the annotation {} is no number from 0 to 100 and does not count", labels::CANARY_WEIGHT));
+        }
+        let act = if self.is_run_due() { Act::MakeRun } else { Act::Nothing };
+        let finding = Finding { kind: CANARY_READY, holds, reason: reason.to_owned(), message: words.join("; ") };
+        Decision { status: Some(self.status), events: self.events, act, finding: Some(finding), next: None }
+    }
+}
+
+/// What people see of a track, rounded, so that what says the same writes nothing.
+fn figures(measured: &Measured, score: Option<f64>) -> TrackFigures {
+    let evidence = &measured.evidence;
+    let rate = |errors: i64| 100.0 * float(errors) / float(evidence.ended);
+    TrackFigures {
+        requests: measured.requests.max(0),
+        error_rate_pct: (evidence.ended > 0).then(|| hundredths(rate(evidence.errors))),
+        p95_latency_ms: quantile(&LATENCY_BOUNDS_MS, &evidence.latency, 0.95).map(|estimate| estimate.value.round()),
+        score: score.map(hundredths),
+    }
+}
+
+fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "beyond 2^53 requests the last digits do not matter")]
+fn float(count: i64) -> f64 {
+    count as f64
+}
+
+pub(super) fn cut(message: String) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some(_) => message.chars().take(MAX_MESSAGE).collect(),
+        None => message,
+    }
+}

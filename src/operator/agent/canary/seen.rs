@@ -1,0 +1,149 @@
+//! What there is to know of a canary, read from the caches.
+
+use jiff::Timestamp;
+use kube::Resource;
+use slipway_api::agent::Storage;
+use slipway_api::condition::{APPROVED, RELEASE_REJECTED};
+use slipway_api::{Agent, AgentSpec, CanaryStatus, Track};
+use slipway_cluster::Key;
+
+use super::evaluation::{self, Evaluation, State};
+use super::story::By;
+use super::{Brought, before};
+use crate::agent::Progress;
+use crate::agent::pin;
+use crate::agent::resolve::{Fault, Resolved};
+use crate::agent::track_pods::{self, Trouble};
+use crate::caches::ChildKind;
+use crate::caches::child::DeploymentState;
+use crate::children::Outcome;
+use crate::context::Context;
+use crate::governance::canary::Reading;
+
+/// All that is decided by.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Of the canary.
+    pub deployment: Option<DeploymentState>,
+    /// Whether that is the Deployment which is wanted now.
+    pub is_as_wanted: bool,
+    /// Whether the Services by which the tracks are told apart are there, and the Agent's own.
+    pub has_services: bool,
+    pub fault: Option<Fault>,
+    /// What the workload waits for.
+    pub waits: Option<String>,
+    /// What keeps its pods from being ready.
+    pub trouble: Option<Trouble>,
+    pub run_hash: Option<String>,
+    pub stable: Stable,
+    pub stable_version: Option<String>,
+    pub evaluation: Option<Evaluation>,
+    /// Whether the platform's database has what both tracks do.
+    pub is_measurable: bool,
+    pub reading: Option<Reading>,
+    /// Read from the API server where it matters.
+    pub book: Option<Book>,
+}
+
+/// How the stable track stands, beside a canary that was promoted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stable {
+    /// All its pods run what the spec says.
+    Rolled,
+    /// What it waits for.
+    Rolls(String),
+    /// The verdict on its release.
+    Rejected(String),
+}
+
+/// Who has written what of the Agent, and whether its spec can be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Book {
+    /// Who has asked for the end of the canary.
+    pub by: By,
+    /// When that was asked by annotation.
+    pub asked_at: String,
+    /// Why the spec cannot be written.
+    pub barrier: Option<String>,
+}
+
+impl Seen {
+    /// What was measured, if anything follows from it for this step.
+    pub(super) fn evidence(&self, status: &CanaryStatus, now: Timestamp) -> Option<&Reading> {
+        let is_of_step = |reading: &&Reading| status.step_started_at.as_ref().is_none_or(|begun| reading.read_at >= begun.0);
+        self.reading.as_ref().filter(|reading| reading.is_evidence(status, now)).filter(is_of_step)
+    }
+
+    /// The score of the canary's evaluation.
+    pub(super) fn score(&self) -> Option<f64> {
+        let evaluated = self.evaluation.as_ref().and_then(|evaluation| match evaluation.state {
+            State::Passed(score) => score,
+            _ => None,
+        });
+        evaluated.or_else(|| self.reading.as_ref()?.canary.evidence.score)
+    }
+}
+
+pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> Seen {
+    let (key, stood) = (Key::of(agent), before(agent));
+    let Brought { fault, waits, run_hash } = progress.canary.clone();
+    let active = agent.status.as_ref().and_then(|status| status.active_release);
+    let version = match &progress.resolved {
+        Resolved::Plan(plan) => plan.version.clone().or_else(|| active.map(|version| format!("v{version}"))),
+        Resolved::Fault(_) | Resolved::Unknown(_) => stood.and_then(|stood| stood.stable_version.clone()),
+    };
+    let is_service = |name: String| {
+        let child = context.caches.children(ChildKind::Service).get(&Key::new(&key.namespace, name));
+        child.is_some_and(|child| child.owner == agent.meta().uid && !child.deleting)
+    };
+    Seen {
+        deployment: track_pods::deployment(agent, Track::Canary, context),
+        is_as_wanted: is_unchanged(progress, Track::Canary.workload(&key.name)),
+        has_services: is_service(Track::Canary.workload(&key.name)) && is_service(Track::primary(&key.name)),
+        fault,
+        waits,
+        trouble: track_pods::trouble(agent, Track::Canary, context),
+        run_hash,
+        stable: stable(agent, progress, context),
+        stable_version: version,
+        evaluation: agent.canary().and_then(|canary| evaluation::of(agent, canary, stood, context)),
+        is_measurable: context.tenancy.is_some()
+            && is_recorded(&agent.spec)
+            && agent.canary().is_none_or(|canary| is_recorded(&canary.over(&agent.spec))),
+        reading: context.caches.canary_measured.of(&key).flatten(),
+        book: None,
+    }
+}
+
+/// Whether the Deployment of that name was as it should be already, so that its status is that of the pods which are wanted.
+fn is_unchanged(progress: &Progress, name: String) -> bool {
+    progress.applied.outcomes.contains(&(ChildKind::Deployment, name, Outcome::Unchanged))
+}
+
+/// Whether requests are counted in the platform's database.
+fn is_recorded(spec: &AgentSpec) -> bool {
+    spec.storage != Some(Storage::Memory) && spec.database_url.is_none()
+}
+
+fn stable(agent: &Agent, progress: &Progress, context: &Context) -> Stable {
+    if pin::is_held(agent, context) {
+        let conditions = agent.status.iter().flat_map(|status| &status.conditions);
+        let rejected = conditions.into_iter().find(|found| {
+            // It may speak of an earlier spec.
+            (&*found.type_, &*found.status, &*found.reason) == (APPROVED, "False", RELEASE_REJECTED)
+                && found.observed_generation == agent.meta().generation
+        });
+        let waits = || Stable::Rolls("its release has yet to pass the evaluation gate".to_owned());
+        return rejected.map_or_else(waits, |rejected| Stable::Rejected(rejected.message.clone()));
+    }
+    let deployment = track_pods::deployment(agent, Track::Stable, context);
+    if is_unchanged(progress, Key::of(agent).name) && deployment.as_ref().is_some_and(DeploymentState::settled) {
+        return Stable::Rolled;
+    }
+    let fault = match &progress.resolved {
+        Resolved::Fault(fault) => Some(format!("{}: {}", fault.reason, fault.message)),
+        Resolved::Plan(_) | Resolved::Unknown(_) => None,
+    };
+    let trouble = || track_pods::trouble(agent, Track::Stable, context).map(|trouble| trouble.said());
+    Stable::Rolls(fault.or_else(trouble).unwrap_or_else(|| "its pods are being replaced".to_owned()))
+}
