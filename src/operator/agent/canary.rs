@@ -6,8 +6,10 @@
 
 mod act;
 mod decide;
+mod decision;
 mod ending;
 mod evaluation;
+mod figures;
 mod ladder;
 mod seen;
 mod story;
@@ -29,7 +31,8 @@ use super::apply::Applied;
 use super::resolve::{Fault, Resolved};
 use super::{Progress, routing};
 use crate::context::Context;
-use decide::{Act, Decision, decide};
+use decide::decide;
+use decision::{Act, Decision};
 use seen::Seen;
 pub(super) use wants::{Wants, wants};
 

@@ -73,7 +73,8 @@ fn candidate(agent: &Agent, context: &Context) -> Option<Workload<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use slipway_api::AgentStatus;
+    use slipway_api::canary::CanaryPhase;
+    use slipway_api::{AgentStatus, CanaryStatus};
     use slipway_cluster::Key;
 
     use super::*;
@@ -136,5 +137,23 @@ mod tests {
         assert_eq!(told(&ungated, &context).unwrap().0[0], stable("old"));
         let free = AgentStatus { active_release: Some(1), ..AgentStatus::default() };
         assert_eq!(told(&with("systemPrompt: new, replicas: 3, storage: postgresql", free), &context), Some((vec![stable("new")], vec![])));
+    }
+
+    #[tokio::test]
+    async fn a_canary_runs_its_own_spec_beside_and_stays_while_it_ends() {
+        use Track::{Canary, Stable};
+        let context = context();
+        let asks = "systemPrompt: old, replicas: 3, storage: postgresql, canary: {enabled: true, weight: 50, systemPrompt: new}";
+        let storage = Some(Storage::Postgresql);
+        let stable = || (Stable, "old".to_owned(), 3, storage);
+        let mut agent = agent_of(asks);
+        assert_eq!(told(&agent, &context), Some((vec![stable(), (Canary, "new".to_owned(), 2, storage)], vec![])));
+        let ending = CanaryStatus { phase: CanaryPhase::Draining, ..CanaryStatus::default() };
+        agent.status = Some(AgentStatus { canary: Some(ending), ..AgentStatus::default() });
+        assert_eq!(told(&agent, &context), Some((vec![stable()], vec![Canary])), "the next one begins when this one has gone");
+        agent.spec.canary = None;
+        assert_eq!(told(&agent, &context), Some((vec![stable()], vec![Canary])));
+        agent.status = None;
+        assert_eq!(told(&agent, &context), Some((vec![stable()], vec![])));
     }
 }

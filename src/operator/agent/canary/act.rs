@@ -9,7 +9,7 @@ use slipway_api::{Agent, gitops, labels};
 use slipway_cluster::{Key, write};
 use slipway_release::promotion;
 
-use super::decide::End;
+use super::decision::End;
 use super::seen::{Book, Seen};
 use super::story::By;
 use crate::agent::{MANAGER, run};
@@ -75,7 +75,8 @@ fn ending(agent: &Agent, end: End) -> Option<Value> {
     };
     patch["metadata"] = json!({
         "resourceVersion": agent.resource_version(),
-        "annotations": {labels::CANARY_ACTION: word},
+        // What was said of this canary's weight is not to meet the next one.
+        "annotations": {labels::CANARY_ACTION: word, labels::CANARY_WEIGHT: null},
     });
     Some(patch)
 }
@@ -129,7 +130,8 @@ mod tests {
     fn a_canary_ends_in_the_spec_with_the_annotation_that_says_how() {
         let mut agent = agent_of("systemPrompt: old, version: '1', canary: {enabled: true, weight: 5, systemPrompt: new, version: canary}");
         agent.metadata.resource_version = Some("7".to_owned());
-        let metadata = |word: &str| json!({"resourceVersion": "7", "annotations": {"agents.slipway.dev/canary-action": word}});
+        let annotations = |word: &str| json!({labels::CANARY_ACTION: word, labels::CANARY_WEIGHT: null});
+        let metadata = |word: &str| json!({"resourceVersion": "7", "annotations": annotations(word)});
         let rolled_back = ending(&agent, End::RolledBack).unwrap();
         assert_eq!(rolled_back, json!({"spec": {"canary": null}, "metadata": metadata("rollback")}));
         let promoted = ending(&agent, End::Promoted).unwrap();

@@ -8,54 +8,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use slipway_api::canary::{CanaryAnalysis, CanaryPhase, Promotion, TRACK_VERSION, TrackFigures};
+use slipway_api::canary::{CanaryAnalysis, CanaryPhase, Promotion, TRACK_VERSION};
 use slipway_api::condition::{self, CANARY_READY, Finding};
 use slipway_api::{Agent, Canary, CanaryStatus, labels};
-use slipway_database::LATENCY_BOUNDS_MS;
-use slipway_governance::quantile;
 use slipway_release::content_of;
 
+use super::decision::{Act, Decision, End, cut};
 use super::evaluation::{Evaluation, State};
+use super::figures::figures;
 use super::ladder::{self, Move};
 use super::seen::{Book, Seen};
 use super::story::{self, By, Story};
 use super::{action, before, ending, is_active, said_before, spec_hash};
-use crate::agent::{content, track_pods};
-use crate::caches::child::DeploymentState;
-use crate::governance::canary::Measured;
+use crate::agent::content;
+use crate::agent::track_pods::Trouble;
 
 /// When a canary is looked at again whose end was decided and has yet to be told.
 const SOON: Duration = Duration::from_secs(1);
-/// The most characters of a message; the schema takes as many.
-const MAX_MESSAGE: usize = 4096;
-
-/// What follows.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Decision {
-    pub status: Option<CanaryStatus>,
-    /// Told before the status is written.
-    pub events: Vec<Story>,
-    pub act: Act,
-    pub finding: Option<Finding>,
-    pub next: Option<Duration>,
-}
-
-/// What is written besides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Act {
-    #[default]
-    Nothing,
-    DropAnnotation,
-    Patch(End),
-    MakeRun,
-}
-
-/// How a canary ends in the spec.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Promoted,
-    RolledBack,
-}
 
 /// None where it has to be known first who has written what of the Agent ([`Seen::book`]).
 pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decision> {
@@ -177,11 +146,11 @@ impl<'a> Course<'a> {
             };
             return Some(self.rests(Some(false), fault.reason, message));
         }
-        if let Some((reason, message)) = self.given_up() {
+        if let Some(Trouble { reason, message }) = self.seen.given_up() {
             if self.canary.analysis.is_some() {
                 return self.roll_back(format!("its pods do not start: {message}"));
             }
-            return Some(self.rests(Some(false), &reason, message));
+            return Some(self.rests(Some(false), reason, message.clone()));
         }
         if let Some(evaluation) = &self.seen.evaluation {
             match &evaluation.state {
@@ -210,31 +179,10 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// What keeps its pods from ever being ready by themselves.
-    fn given_up(&self) -> Option<(String, String)> {
-        let deployment = self.seen.deployment.as_ref().filter(|_| self.seen.is_as_wanted)?;
-        let trouble = self.seen.trouble.as_ref().filter(|_| track_pods::is_given_up(deployment))?;
-        Some((trouble.reason.clone(), trouble.message.clone()))
-    }
-
-    fn is_settled(&self) -> bool {
-        self.seen.is_as_wanted && self.seen.has_services && self.seen.deployment.as_ref().is_some_and(DeploymentState::settled)
-    }
-
-    fn serving_pods(&self) -> i32 {
-        self.seen.deployment.as_ref().filter(|_| self.seen.has_services).map_or(0, |deployment| deployment.available)
-    }
-
-    /// Whether the run that its gates ask for is to be made now.
-    fn is_run_due(&self) -> bool {
-        let is_absent = self.seen.evaluation.as_ref().is_some_and(|evaluation| evaluation.state == State::Absent);
-        is_absent && self.is_settled() && self.serving_pods() > 0
-    }
-
     /// Waits for the run of its gate, which begins once its pods are ready. Until then it serves nobody.
     fn awaits(self, evaluation: &Evaluation) -> Decision {
         let name = evaluation.run.as_ref().map(|run| run.name.clone()).unwrap_or_default();
-        let is_ready = self.is_settled() && self.serving_pods() > 0;
+        let is_ready = self.seen.is_settled() && self.seen.serving_pods() > 0;
         let awaiting = |words: String| (None, "AwaitingEvaluation".to_owned(), words);
         let (holds, reason, message) = match evaluation.state {
             State::Runs => awaiting(format!("it serves nobody until evaluation {name} has passed")),
@@ -262,9 +210,9 @@ impl<'a> Course<'a> {
     /// Sets the weight that is in force. It falls at once and rises when there are pods for it. Another weight begins its step anew.
     fn weigh(&mut self) {
         let (in_force, desired) = (self.status.weight, self.status.desired_weight);
-        let weight = match self.serving_pods() {
+        let weight = match self.seen.serving_pods() {
             ..=0 => 0,
-            _ if self.is_settled() => desired,
+            _ if self.seen.is_settled() => desired,
             _ => in_force.min(desired),
         };
         if weight != in_force {
@@ -272,7 +220,7 @@ impl<'a> Course<'a> {
             self.restart_step(requests);
             self.status.weight = weight;
         }
-        let serves = weight > 0 || (desired == 0 && self.serving_pods() > 0);
+        let serves = weight > 0 || (desired == 0 && self.seen.serving_pods() > 0);
         self.status.phase = if serves { CanaryPhase::Serving } else { CanaryPhase::Progressing };
     }
 
@@ -440,36 +388,8 @@ impl<'a> Course<'a> {
         if is_set && self.agent.canary_weight().is_none() {
             words.push(format!("the annotation {} is no number from 0 to 100 and does not count", labels::CANARY_WEIGHT));
         }
-        let act = if self.is_run_due() { Act::MakeRun } else { Act::Nothing };
+        let act = if self.seen.is_run_due() { Act::MakeRun } else { Act::Nothing };
         let finding = Finding { kind: CANARY_READY, holds, reason: reason.to_owned(), message: words.join("; ") };
         Decision { status: Some(self.status), events: self.events, act, finding: Some(finding), next: None }
-    }
-}
-
-/// What people see of a track, rounded, so that what says the same writes nothing.
-fn figures(measured: &Measured, score: Option<f64>) -> TrackFigures {
-    let evidence = &measured.evidence;
-    let rate = |errors: i64| 100.0 * float(errors) / float(evidence.ended);
-    TrackFigures {
-        requests: measured.requests.max(0),
-        error_rate_pct: (evidence.ended > 0).then(|| hundredths(rate(evidence.errors))),
-        p95_latency_ms: quantile(&LATENCY_BOUNDS_MS, &evidence.latency, 0.95).map(|estimate| estimate.value.round()),
-        score: score.map(hundredths),
-    }
-}
-
-fn hundredths(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
-#[expect(clippy::cast_precision_loss, reason = "beyond 2^53 requests the last digits do not matter")]
-fn float(count: i64) -> f64 {
-    count as f64
-}
-
-pub(super) fn cut(message: String) -> String {
-    match message.char_indices().nth(MAX_MESSAGE) {
-        Some(_) => message.chars().take(MAX_MESSAGE).collect(),
-        None => message,
     }
 }

@@ -10,7 +10,7 @@ use slipway_api::condition::{self, CANARY_READY, Finding};
 use slipway_api::{Agent, CanaryStatus};
 use slipway_release::content_of;
 
-use super::decide::{Decision, cut};
+use super::decision::{Decision, cut};
 use super::seen::{Book, Seen, Stable};
 use super::story::{self, By};
 use super::{action, ladder};

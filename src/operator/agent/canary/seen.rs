@@ -74,6 +74,28 @@ impl Seen {
         self.reading.as_ref().filter(|reading| reading.is_evidence(status, now)).filter(is_of_step)
     }
 
+    /// What keeps its pods from ever being ready by themselves.
+    pub(super) fn given_up(&self) -> Option<&Trouble> {
+        let deployment = self.deployment.as_ref().filter(|_| self.is_as_wanted)?;
+        self.trouble.as_ref().filter(|_| track_pods::is_given_up(deployment))
+    }
+
+    /// Whether all its pods are there, and found.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_as_wanted && self.has_services && self.deployment.as_ref().is_some_and(DeploymentState::settled)
+    }
+
+    /// How many pods take requests, of this or of an earlier configuration.
+    pub(super) fn serving_pods(&self) -> i32 {
+        self.deployment.as_ref().filter(|_| self.has_services).map_or(0, |deployment| deployment.available)
+    }
+
+    /// Whether the run that its gates ask for is to be made now.
+    pub(super) fn is_run_due(&self) -> bool {
+        let is_absent = self.evaluation.as_ref().is_some_and(|evaluation| evaluation.state == State::Absent);
+        is_absent && self.is_settled() && self.serving_pods() > 0
+    }
+
     /// The score of the canary's evaluation.
     pub(super) fn score(&self) -> Option<f64> {
         let evaluated = self.evaluation.as_ref().and_then(|evaluation| match evaluation.state {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use slipway_api::{AgentStatus, EvaluationRunSpec};
 use slipway_governance::canary::Evidence;
 
-use super::decide::End;
+use super::decision::End;
 use super::evaluation::{Evaluation, Run, State};
 use super::seen::{Book, Stable};
 use super::story::By;
