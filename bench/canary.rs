@@ -46,14 +46,12 @@ pub(crate) async fn measure(cluster: &Cluster, nodes: Option<&Path>) -> anyhow::
     let rest = Rest::start(&core, port, Some(&callers)).await?;
     block_in_place(|| chats(&rest, &callers))?;
     table::part("Canary: promotion, from the request to the last new pod that is ready");
-    match nodes {
-        Some(nodes) => promotion::measure(nodes).await,
-        None => {
-            table::alone("promotion", "not measured", "<= 1.20 x a restart");
-            table::remark("it takes a cluster with nodes and Slipway on it, such as that of hack/up: --nodes <kubeconfig>");
-            Ok(())
-        }
+    if let Some(nodes) = nodes {
+        return promotion::measure(nodes).await;
     }
+    table::alone("promotion", "not measured", "<= 1.20 x a restart");
+    table::remark("it takes a cluster with nodes and Slipway on it, such as that of hack/up: --nodes <kubeconfig>");
+    Ok(())
 }
 
 /// What there is of a canary that serves half of all conversations, as the operator writes it.

@@ -184,8 +184,8 @@ impl Work<'_> {
         let (on_track, current) = agent.as_ref().and_then(|agent| crate::agent::on_track(context, agent, plan::track(self.run))).unzip();
         let effective = on_track.as_ref().or(agent.as_ref());
         let obstacle = plan::obstacle(self.run, effective, &context.settings.runtime_image);
-        let content = agent.as_ref().and_then(|agent| self.canary_content(agent));
-        if let Some(obstacle) = obstacle.or_else(|| plan::content_changed(self.run, content.as_deref())) {
+        let of_canary = agent.as_ref().and_then(|agent| self.canary_content(agent));
+        if let Some(obstacle) = obstacle.or_else(|| plan::content_changed(self.run, of_canary.as_deref())) {
             return self.obstacle(obstacle, &ports).await;
         }
         let Some(agent) = effective else { return Ok(Some(WAITING_INTERVAL)) };

@@ -34,7 +34,7 @@ pub(crate) fn watch(context: &Arc<Context>, scopes: &[Option<String>]) {
                 // One that is being deleted takes its objects with it, and must not be given new ones.
                 WatchEvent::Seen(_, definition) => known.note(&context, definition.metadata.deletion_timestamp.is_none()),
                 WatchEvent::Gone(..) => known.note(&context, false),
-                WatchEvent::Listed(names) if names.is_empty() => known.note(&context, false),
+                WatchEvent::Listed(found) if found.is_empty() => known.note(&context, false),
                 WatchEvent::Listing | WatchEvent::Listed(_) => {}
             };
             follow_fields(api, &named, Some(&context.caches.sources), hear).await;

@@ -116,8 +116,8 @@ fn exposed(agent: &Agent, reason: &str) {
 #[track_caller]
 fn carries(agent: &Agent, carries: bool) {
     agent.until(&format!("told that a Gateway carries its weight: {carries}"), 60, |found| {
-        let carriers = standing(found)["carriers"].as_array().cloned().unwrap_or_default();
-        let of = |name: &str| carriers.iter().find(|carrier| carrier["name"] == name).map(|carrier| carrier["carries"] == true);
+        let told = standing(found)["carriers"].as_array().cloned().unwrap_or_default();
+        let of = |name: &str| told.iter().find(|carrier| carrier["name"] == name).map(|carrier| carrier["carries"] == true);
         (of("rest"), of("gateway"), of("mesh")) == (Some(true), Some(carries), Some(false))
     });
 }

@@ -89,9 +89,9 @@ impl End {
                     door.arm(kills[at] + 1, when);
                 }
                 if at == 0 {
-                    self.begin(&trial.home, life)
+                    self.begin(&trial.home, life);
                 } else {
-                    self.end(&trial.home)
+                    self.end(&trial.home);
                 }
                 let after = format!("a kill {when:?} write {} of the {} of a canary", kills[at] + 1, ["beginning", "end"][at]);
                 trial.comes_to(&calm[(life - 1) % self.period()][at].0, &after);

@@ -90,9 +90,9 @@ fn label(team: &Team, labels: &str) {
 #[track_caller]
 fn mesh(agent: &Agent, carries: bool, says: &str) {
     agent.until(&format!("told that a mesh carries its weight: {carries} {says}"), 90, |found| {
-        let carriers = standing(found)["carriers"].as_array().cloned().unwrap_or_default();
-        let mesh = carriers.iter().find(|carrier| carrier["name"] == "mesh").cloned().unwrap_or_default();
-        let rest = carriers.iter().find(|carrier| carrier["name"] == "rest").cloned().unwrap_or_default();
+        let told = standing(found)["carriers"].as_array().cloned().unwrap_or_default();
+        let mesh = told.iter().find(|carrier| carrier["name"] == "mesh").cloned().unwrap_or_default();
+        let rest = told.iter().find(|carrier| carrier["name"] == "rest").cloned().unwrap_or_default();
         let message = |carrier: &Value| carrier["message"].as_str().unwrap_or_default().to_owned();
         let is_direct = message(&rest).contains("directly reach stable alone");
         mesh["carries"] == carries && message(&mesh).contains(says) && rest["carries"] == true && is_direct != carries

@@ -221,7 +221,8 @@ impl Gates {
         let (events, about): (Events, ObjectReference) = (self.events.clone(), agent.object_ref(&()));
         let spec = EventSpec { warning, reason: reason.to_owned(), action: "Gate", note };
         tokio::spawn(async move {
-            let publishing = events.publish_once(&about, spec, &payload, &[&run, phase, &hour]);
+            let which = [&*run, phase, &*hour];
+            let publishing = events.publish_once(&about, spec, &payload, &which);
             if timeout(EVENT_TIMEOUT, publishing).await.is_err() {
                 tracing::warn!(reason, "an Event of a quality gate was given up");
             }

@@ -237,7 +237,7 @@ mod tests {
     const PROMOTE: Ask = ensure_promotable;
     const ROLL_BACK: Ask = |agent, what| asked_for(agent, what).map(drop);
 
-    fn agent(enabled: Option<bool>, status: Value) -> Agent {
+    fn agent(enabled: Option<bool>, status: &Value) -> Agent {
         let canary = enabled.map(|enabled| json!({"enabled": enabled, "weight": 10}));
         let is_evaluated = status["message"] == "evaluated";
         let reason = if is_evaluated { condition::AWAITING_EVALUATION } else { "Progressing" };
@@ -269,7 +269,7 @@ mod tests {
             (Some(false), at("Draining"), "on its way out", "no canary", "no canary", "no canary"),
             (None, at("RolledBack"), "", "no canary", "no canary", "no canary"),
         ] {
-            let agent = agent(enabled, status.clone());
+            let agent = agent(enabled, &status);
             for (name, ask, says) in
                 [("start", START, start), ("weigh", WEIGH, weigh), ("promote", PROMOTE, promote), ("roll back", ROLL_BACK, roll_back)]
             {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn flaggers_agents_have_no_canary_of_ours() {
-        let mut agent = agent(None, Value::Null);
+        let mut agent = agent(None, &Value::Null);
         agent.metadata.annotations = Some([(labels::FLAGGER.to_owned(), "true".to_owned())].into());
         assert!(ensure_none(&agent, "agent helper").unwrap_err().message().contains("Flagger"));
     }

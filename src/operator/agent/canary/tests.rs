@@ -49,23 +49,23 @@ fn seen() -> Seen {
     }
 }
 
-fn evaluated(is_gate: bool, state: State) -> Option<Evaluation> {
+fn evaluated(is_gate: bool, state: State) -> Evaluation {
     let run = Run { name: "ev-1".to_owned(), attempt: 1, wanted: EvaluationRunSpec::default() };
-    Some(Evaluation { is_gate, run: Some(run), state })
+    Evaluation { is_gate, run: Some(run), state }
 }
 
-fn book(by: By, barrier: Option<&str>) -> Option<Book> {
-    Some(Book { by, asked_at: "noon".to_owned(), barrier: barrier.map(str::to_owned) })
+fn book(by: By, barrier: Option<&str>) -> Book {
+    Book { by, asked_at: "noon".to_owned(), barrier: barrier.map(str::to_owned) }
 }
 
 /// Requests of which so many failed, of both tracks, read at that second.
-fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Option<Reading> {
+fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Reading {
     let of = |(ended, errors): (i64, i64)| {
         let mut latency = vec![0; 16];
         latency[5] = ended;
         Measured { requests: ended, evidence: Evidence { ended, errors, latency, score: None }, is_partial: false }
     };
-    Some(Reading { read_at: at(second), since: at(0), canary: of(canary), stable: of(stable) })
+    Reading { read_at: at(second), since: at(0), canary: of(canary), stable: of(stable) }
 }
 
 fn agent_with(spec: &str, action: Option<&str>) -> Agent {
@@ -210,7 +210,7 @@ fn ends(agent: &mut Agent, seen: &Seen, barrier: Option<&str>) -> Option<String>
     assert_eq!((first.act, first.events.len()), (Act::Nothing, 0), "the status says why before anything else is written");
     give(agent, first.status);
     assert_eq!(decide(agent, seen, at(999)), None, "it has to be known who owns the spec");
-    let seen = Seen { book: book(By::Spec, barrier), ..seen.clone() };
+    let seen = Seen { book: Some(book(By::Spec, barrier)), ..seen.clone() };
     let second = decide(agent, &seen, at(999)).unwrap();
     assert_eq!(second.act, Act::Patch(End::RolledBack));
     second.status?.message
@@ -226,7 +226,7 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     ] {
         let mut agent = agent_with(PLAIN, None);
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
-        let seen = Seen { evaluation: evaluated(true, state.clone()), ..seen() };
+        let seen = Seen { evaluation: Some(evaluated(true, state.clone())), ..seen() };
         let decision = settled(&mut agent, &seen, at(9));
         let status = decision.status.unwrap();
         assert_eq!((status.weight, decision.act, &*decision.finding.unwrap().reason), (weight, act, reason), "{state:?}");
@@ -234,17 +234,17 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     }
     // Pods come first.
     let mut agent = agent_with(PLAIN, None);
-    let waits = Seen { evaluation: evaluated(true, State::Absent), deployment: Some(pods(1, 0)), ..seen() };
+    let waits = Seen { evaluation: Some(evaluated(true, State::Absent)), deployment: Some(pods(1, 0)), ..seen() };
     assert_eq!(settled(&mut agent, &waits, at(9)).act, Act::Nothing);
     for state in [State::Failed("avg=50".to_owned()), State::Spent("no pod".to_owned())] {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
-        let why = ends(&mut agent, &Seen { evaluation: evaluated(true, state.clone()), ..seen() }, None).unwrap();
+        let why = ends(&mut agent, &Seen { evaluation: Some(evaluated(true, state.clone())), ..seen() }, None).unwrap();
         assert!(why.contains("avg=50") || why.contains("no pod"), "{why}");
     }
     // One that is asked for a score alone serves meanwhile, and goes on where no score came of it.
     for (state, act) in [(State::Absent, Act::MakeRun), (State::Runs, Act::Nothing), (State::Spent("no pod".to_owned()), Act::Nothing)] {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
-        let decision = settled(&mut agent, &Seen { evaluation: evaluated(false, state), ..seen() }, at(9));
+        let decision = settled(&mut agent, &Seen { evaluation: Some(evaluated(false, state)), ..seen() }, at(9));
         assert_eq!((decision.act, decision.status.unwrap().weight), (act, 10));
     }
 }
@@ -263,7 +263,7 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
         let mut agent = agent_with(PLAIN, Some(word));
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
         assert_eq!(decide(&agent, &seen(), at(9)), None, "{word}: it has to be known who asks");
-        let decision = decide(&agent, &Seen { book: book(By::Annotation, barrier), ..seen() }, at(9)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(By::Annotation, barrier)), ..seen() }, at(9)).unwrap();
         assert_eq!(told(&decision), expected, "{word} {barrier:?}");
     }
     // It is taken away where it meets no canary that can end.
@@ -300,7 +300,7 @@ fn a_spec_without_its_canary_was_promoted_or_rolled_back() {
         let status = CanaryStatus { message: Some("too slow".to_owned()), ..stood(PLAIN, CanaryPhase::Serving, 10) };
         give(&mut agent, Some(status));
         assert_eq!(decide(&agent, &seen(), at(9)), None, "{what}: it has to be known who has written that");
-        let seen = Seen { book: book(by, None), ..seen() };
+        let seen = Seen { book: Some(book(by, None)), ..seen() };
         let decision = decide(&agent, &seen, at(9)).unwrap();
         let [event] = &*decision.events else { panic!("{what}: {decision:#?}") };
         let status = decision.status.clone().unwrap();
@@ -369,7 +369,7 @@ fn flagger_has_no_canary_beside() {
     agent.metadata.annotations = Some([(labels::FLAGGER.to_owned(), "true".to_owned())].into());
     assert_eq!(told(&decide(&agent, &seen(), at(0)).unwrap()), (None, 0, vec![], Act::Nothing, (Some(false), "FlaggerMode")));
     give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
-    let decision = decide(&agent, &Seen { book: book(By::Spec, None), ..seen() }, at(9)).unwrap();
+    let decision = decide(&agent, &Seen { book: Some(book(By::Spec, None)), ..seen() }, at(9)).unwrap();
     let expected = (Some(CanaryPhase::Draining), 0, vec!["AgentCanaryRolledBack"], Act::Nothing, (None, "Draining"));
     assert_eq!(told(&decision), expected);
 }
@@ -386,13 +386,13 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
     let serving = (Some(true), "Serving");
     let inconclusive = |reason| (CanaryPhase::Inconclusive, vec!["AgentCanaryInconclusive"], (Some(false), reason));
     let with = |reading: Option<Reading>| Seen { reading, ..seen() };
-    let good = |second| with(measured(second, (1000, 10), (1000, 10)));
+    let good = |second| with(Some(measured(second, (1000, 10), (1000, 10))));
     for (what, seen, second, (phase, events, finding)) in [
         ("a step has its time", good(59), 59, (CanaryPhase::Serving, vec![], serving)),
         ("all gates are kept", good(60), 60, (CanaryPhase::Serving, vec!["AgentCanaryAdvanced"], serving)),
-        ("three requests", with(measured(60, (3, 0), (1000, 10))), 60, (CanaryPhase::Serving, vec![], serving)),
-        ("three of the stable track", with(measured(60, (1000, 10), (3, 0))), 60, (CanaryPhase::Serving, vec![], serving)),
-        ("three requests for long", with(measured(600, (3, 0), (1000, 10))), 600, inconclusive("Inconclusive")),
+        ("three requests", with(Some(measured(60, (3, 0), (1000, 10)))), 60, (CanaryPhase::Serving, vec![], serving)),
+        ("three of the stable track", with(Some(measured(60, (1000, 10), (3, 0)))), 60, (CanaryPhase::Serving, vec![], serving)),
+        ("three requests for long", with(Some(measured(600, (3, 0), (1000, 10)))), 600, inconclusive("Inconclusive")),
         ("nobody has looked", with(None), 60, (CanaryPhase::Serving, vec![], serving)),
         ("nobody has looked for long", with(None), 600, inconclusive("NotMeasured")),
         ("figures of long ago", good(60), 599, (CanaryPhase::Serving, vec![], serving)),
@@ -405,14 +405,14 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
     for (canary, second) in [((1000, 200), 60), ((100, 90), 30)] {
         let mut agent = agent_with(STEPS, None);
         give(&mut agent, Some(stood(STEPS, CanaryPhase::Serving, 10)));
-        let seen = with(measured(second, canary, (1000, 10)));
+        let seen = with(Some(measured(second, canary, (1000, 10))));
         let first = decide(&agent, &seen, at(second)).unwrap();
         let said = first.status.as_ref().and_then(|status| status.message.clone());
         assert!(said.is_some_and(|why| why.contains("failed")), "{first:#?}");
         give(&mut agent, first.status);
-        let decision = decide(&agent, &Seen { book: book(By::Spec, None), ..seen.clone() }, at(second)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(By::Spec, None)), ..seen.clone() }, at(second)).unwrap();
         assert_eq!(decision.act, Act::Patch(End::RolledBack));
-        let decision = decide(&agent, &Seen { book: book(By::Spec, Some("Flux")), ..seen }, at(second)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(By::Spec, Some("Flux"))), ..seen }, at(second)).unwrap();
         assert_eq!(told(&decision).2, ["AgentCanaryRolledBack"]);
         assert_eq!(decision.status.unwrap().phase, CanaryPhase::RolledBack);
     }
@@ -425,9 +425,9 @@ fn a_canary_climbs_its_steps_and_is_promoted() {
     let (mut weights, mut now, mut requests) = (Vec::new(), 0, 0);
     let patched = loop {
         (now, requests) = (now + 30, requests + 200);
-        let seen = Seen { reading: measured(now, (requests, requests / 100), (2 * requests, requests / 50)), ..seen() };
+        let seen = Seen { reading: Some(measured(now, (requests, requests / 100), (2 * requests, requests / 50))), ..seen() };
         let Some(decision) = decide(&agent, &seen, at(now)) else {
-            let seen = Seen { book: book(By::Spec, None), ..seen };
+            let seen = Seen { book: Some(book(By::Spec, None)), ..seen };
             break decide(&agent, &seen, at(now)).unwrap();
         };
         let status = decision.status.clone().unwrap();
@@ -446,12 +446,12 @@ fn a_canary_climbs_its_steps_and_is_promoted() {
 
 #[test]
 fn a_canary_that_nobody_promotes_stays_at_its_last_step() {
-    let good = Seen { reading: measured(60, (1000, 10), (1000, 10)), ..seen() };
+    let good = Seen { reading: Some(measured(60, (1000, 10), (1000, 10))), ..seen() };
     let manual = analysed(MANUAL, 10, &good, 60).unwrap();
     assert_eq!(told(&manual), (Some(CanaryPhase::Succeeded), 10, vec![], Act::Nothing, (Some(true), "Succeeded")));
     // One of GitOps', and one that a policy refuses, is asked for once.
     let last = "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {intervalSeconds: 60}}";
-    let owned = Seen { book: book(By::Spec, Some("spec: it belongs to Flux")), ..good.clone() };
+    let owned = Seen { book: Some(book(By::Spec, Some("spec: it belongs to Flux"))), ..good.clone() };
     let succeeded = analysed(last, 10, &owned, 60).unwrap();
     let expected = (Some(CanaryPhase::Succeeded), 10, vec!["AgentCanaryRefused"], Act::Nothing, (Some(true), "Succeeded"));
     assert_eq!(told(&succeeded), expected);
@@ -464,14 +464,14 @@ fn a_canary_that_nobody_promotes_stays_at_its_last_step() {
     assert_eq!(decide(&agent, &good, at(62)), None, "its spec has changed, so that it is tried again");
     // It is ended even so where it breaks.
     agent.metadata.generation = Some(4);
-    let broken = Seen { reading: measured(120, (1000, 500), (1000, 10)), ..seen() };
+    let broken = Seen { reading: Some(measured(120, (1000, 500), (1000, 10))), ..seen() };
     let why = decide(&agent, &broken, at(120)).unwrap().status.unwrap().message;
     assert!(why.is_some_and(|why| why.contains("failed")));
 }
 
 #[test]
 fn analysis_pauses_and_an_annotation_holds_it() {
-    let good = Seen { reading: measured(60, (1000, 500), (1000, 10)), ..seen() };
+    let good = Seen { reading: Some(measured(60, (1000, 500), (1000, 10))), ..seen() };
     let paused = STEPS.replace("analysis: {", "analysis: {paused: true, ");
     let decision = analysed(&paused, 10, &good, 60).unwrap();
     assert_eq!(told(&decision), (Some(CanaryPhase::Paused), 10, vec![], Act::Nothing, (Some(true), "Paused")));
@@ -486,7 +486,7 @@ fn analysis_pauses_and_an_annotation_holds_it() {
 fn other_pods_begin_a_step_anew() {
     let mut agent = agent_with(STEPS, None);
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Serving, 10)));
-    let seen = Seen { run_hash: Some("other".to_owned()), reading: measured(60, (1000, 10), (1000, 10)), ..seen() };
+    let seen = Seen { run_hash: Some("other".to_owned()), reading: Some(measured(60, (1000, 10), (1000, 10))), ..seen() };
     let status = decide(&agent, &seen, at(70)).unwrap().status.unwrap();
     assert_eq!((status.step_started_at, status.step_requests, status.run_hash.as_deref()), (Some(Time(at(70))), 0, Some("other")));
     assert_eq!(status.started_at, Some(Time(at(0))), "it is the same canary");

@@ -193,9 +193,9 @@ fn the_status_says_who_carries_a_canary_and_why_others_do_not() {
         (Seen { has_mesh_objects: false, ..everything() }, "have yet to be made"),
         (Seen { refused: RefusedRoutes { mesh: long(), gateway: long() }, ..everything() }, "xxx"),
     ] {
-        let carriers = told(&ours, &seen, &both);
-        assert!(!carriers[2].carries && carriers[2].message.contains(says), "{carriers:?}");
-        assert_eq!(carriers[0].message, direct);
+        let who = told(&ours, &seen, &both);
+        assert!(!who[2].carries && who[2].message.contains(says), "{who:?}");
+        assert_eq!(who[0].message, direct);
     }
 }
 
@@ -219,7 +219,9 @@ async fn what_is_there_is_read_from_the_caches_and_what_is_unwanted_goes() {
     assert!(!nothing.has_gateway_kinds && !nothing.has_mesh_kinds && !nothing.has_services && !nothing.has_mesh_objects);
     assert_eq!((nothing.mesh, nothing.route), (Mesh::Absent, None));
 
-    [HttpRoute, VirtualService, DestinationRule].into_iter().for_each(|kind| context.caches.know_kind(kind, true));
+    for kind in [HttpRoute, VirtualService, DestinationRule] {
+        context.caches.know_kind(kind, true);
+    }
     there(Namespace, "", "team-a", "t", Value::Null);
     there(Service, "team-a", "helper-primary", "0b1f", Value::Null);
     there(Service, "team-a", "helper-canary", "of an earlier agent", Value::Null);

@@ -87,7 +87,8 @@ fn more_than_the_gate_asks_for_is_enough_and_less_is_not() {
 
 #[test]
 fn what_else_is_said_of_a_canary_decides_nothing() {
-    let lies: [(&str, fn(&mut Cluster)); 16] = [
+    type Lie = (&'static str, fn(&mut Cluster));
+    let lies: [Lie; 16] = [
         ("deleted", |cluster| cluster.runs.clear()),
         ("failed", |cluster| cluster.only_run().status = serde_json::from_value(completed(false, 40.0, "slipway")).unwrap()),
         ("under way", |cluster| cluster.only_run().status = serde_json::from_value(json!({"phase": "Running"})).unwrap()),

@@ -60,11 +60,11 @@ pub(super) fn merged(asked: &Map<String, Value>, agent: &AgentSpec) -> Result<Va
 /// What a canary is, for callers.
 pub(super) fn told(canary: &Canary) -> Result<Value, Error> {
     let canary = serde_json::to_value(canary).map_err(Error::internal)?;
-    spread(canary).map(Value::Object)
+    spread(&canary).map(Value::Object)
 }
 
 /// The inverse of `place`.
-fn spread(canary: Value) -> Result<Map<String, Value>, Error> {
+fn spread(canary: &Value) -> Result<Map<String, Value>, Error> {
     let mut config = object(object(fields::to_callers(&AGENT, json!({"canary": canary}))?).remove("canary").unwrap_or_default());
     config.remove("enabled");
     let overrides = config.remove("overrides").unwrap_or_default();
@@ -208,12 +208,12 @@ mod tests {
             }
             let config: Map<String, Value> = Map::from_iter([("weight".to_owned(), json!(5)), (fields::snake(name), sample(field))]);
             let canary = Value::Object(place(config.clone()).unwrap());
-            assert_eq!(spread(canary).unwrap(), config, "{name}");
+            assert_eq!(spread(&canary).unwrap(), config, "{name}");
             whole.extend(config);
         }
         assert!(whole.len() > 25, "{whole:?}");
         let canary = Value::Object(place(whole.clone()).unwrap());
-        assert_eq!(spread(canary).unwrap(), whole);
+        assert_eq!(spread(&canary).unwrap(), whole);
         let names: Vec<String> = properties().into_iter().map(|(name, _)| name).collect();
         assert!(whole.keys().all(|name| names.contains(name)) && names.len() == whole.len(), "{names:?}");
     }

@@ -104,7 +104,8 @@ impl From<&TrackFigures> for Track {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "CanaryCarrier")]
 pub(crate) struct Carrier {
-    pub carrier: CarrierName,
+    #[serde(rename = "carrier")]
+    pub name: CarrierName,
     /// Whether it does.
     pub carries: bool,
     /// Why it does not, or what it leaves out.
@@ -114,7 +115,7 @@ pub(crate) struct Carrier {
 impl From<&canary::Carrier> for Carrier {
     fn from(found: &canary::Carrier) -> Self {
         let message = Some(found.message.clone()).filter(|message| !message.is_empty());
-        Self { carrier: found.name, carries: found.carries, message }
+        Self { name: found.name, carries: found.carries, message }
     }
 }
 
@@ -159,7 +160,7 @@ fn desired_weight(agent: &Agent, status: Option<&CanaryStatus>) -> i32 {
 mod tests {
     use super::*;
 
-    fn view(version: Option<&str>, canary: Value, status: Value) -> Value {
+    fn view(version: Option<&str>, canary: &Value, status: &Value) -> Value {
         let agent: Agent = serde_json::from_value(json!({
             "metadata": {"name": "helper", "namespace": "team-a"},
             "spec": {"name": "H", "framework": "custom", "version": version, "canary": canary},
@@ -173,15 +174,15 @@ mod tests {
     fn an_agent_without_a_canary_shows_an_empty_one() {
         let nothing = json!({"requests": null, "error_rate_pct": null, "p95_latency_ms": null, "score": null});
         assert_eq!(
-            view(None, Value::Null, json!({"activeRelease": 3})),
+            view(None, &Value::Null, &json!({"activeRelease": 3})),
             json!({
                 "enabled": false, "config": {}, "stable_version": "v3", "canary_version": "", "weight": 0, "desired_weight": 0,
                 "phase": null, "message": null, "started_at": null, "tracks": {"stable": nothing, "canary": nothing}, "traffic": [],
                 "steps": [], "evaluation": null,
             })
         );
-        assert_eq!(view(None, Value::Null, json!({}))["stable_version"], "");
-        assert_eq!(view(Some("2.1"), json!({"enabled": false, "weight": 5}), json!({}))["stable_version"], "2.1");
+        assert_eq!(view(None, &Value::Null, &json!({}))["stable_version"], "");
+        assert_eq!(view(Some("2.1"), &json!({"enabled": false, "weight": 5}), &json!({}))["stable_version"], "2.1");
     }
 
     #[test]
@@ -193,7 +194,7 @@ mod tests {
             "carriers": [{"name": "rest", "carries": true}, {"name": "mesh", "carries": false, "message": "no mesh"}],
             "message": "spec.modelId: why",
         }});
-        let shown = view(Some("9"), canary.clone(), status.clone());
+        let shown = view(Some("9"), &canary, &status);
         assert_eq!((&shown["enabled"], &shown["config"]["model_id"], &shown["config"]["weight"]), (&json!(true), &json!("m"), &json!(5)));
         assert_eq!((&shown["stable_version"], &shown["canary_version"]), (&json!("1"), &json!("2")));
         assert_eq!((&shown["weight"], &shown["desired_weight"], &shown["steps"]), (&json!(25), &json!(25), &json!([5, 25, 50])));
@@ -207,7 +208,7 @@ mod tests {
 
         let mut ending = status;
         ending["canary"]["phase"] = json!("Draining");
-        let shown = view(None, Value::Null, ending);
+        let shown = view(None, &Value::Null, &ending);
         assert_eq!((&shown["weight"], &shown["phase"], &shown["canary_version"]), (&json!(0), &json!("draining"), &json!("canary")));
     }
 

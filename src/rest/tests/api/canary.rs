@@ -37,7 +37,7 @@ fn stored(api: &Api) -> Value {
 }
 
 /// The operator's word.
-fn stands(api: &Api, canary: Value) {
+fn stands(api: &Api, canary: &Value) {
     api.cluster.set(AGENT, json!({"status": {"canary": canary}}));
 }
 
@@ -73,7 +73,7 @@ async fn a_canary_is_started_weighed_and_promoted() {
     assert!(annotations.get(ACTION).is_none() && annotations.get(WEIGHT).is_none(), "what was asked of an earlier one: {annotations}");
     says(&call(&api, Method::POST, PROMOTE, None).await, 409, "has not begun yet");
 
-    stands(&api, json!({"phase": "Serving", "weight": 10, "desiredWeight": 10, "stableVersion": "1"}));
+    stands(&api, &json!({"phase": "Serving", "weight": 10, "desiredWeight": 10, "stableVersion": "1"}));
     let weighed = call(&api, Method::PATCH, CANARY, Some(json!({"weight": 25}))).await;
     let data = &weighed.body["data"];
     assert_eq!((weighed.status.as_u16(), &data["weight"], &data["desired_weight"]), (200, &json!(10), &json!(25)), "{}", weighed.body);
@@ -103,7 +103,7 @@ async fn a_canary_is_rolled_back_and_the_agent_stays() {
     }
     let before = stored(&api)["spec"].clone();
     assert_eq!(start(&api, json!({"system_prompt": "Be rude.", "weight": 100})).await.status, 201);
-    stands(&api, json!({"phase": "Progressing", "evaluation": "ev-01abc"}));
+    stands(&api, &json!({"phase": "Progressing", "evaluation": "ev-01abc"}));
     let waits = json!({
         "type": "CanaryReady", "status": "Unknown", "reason": "AwaitingEvaluation", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
@@ -115,7 +115,7 @@ async fn a_canary_is_rolled_back_and_the_agent_stays() {
     let agent = stored(&api);
     assert_eq!((&agent["spec"], &agent["metadata"]["annotations"][ACTION]), (&before, &json!("rollback")));
     says(&start(&api, json!({"weight": 5})).await, 409, "on its way out");
-    stands(&api, Value::Null);
+    stands(&api, &Value::Null);
     assert_eq!(start(&api, json!({"weight": 5})).await.status, 201);
 }
 
@@ -216,11 +216,11 @@ async fn under_gitops_annotations_weigh_and_end_a_canary() {
     }
     says(&call(&api, Method::POST, PROMOTE, None).await, 409, "belongs to Flux");
     says(&call(&api, Method::POST, ROLL_BACK, None).await, 409, "has not begun yet");
-    stands(&api, json!({"phase": "Serving", "weight": 10}));
+    stands(&api, &json!({"phase": "Serving", "weight": 10}));
     says(&call(&api, Method::POST, PROMOTE, None).await, 409, "belongs to Flux");
     assert_eq!(call(&api, Method::POST, ROLL_BACK, None).await.status, 200);
     assert_eq!((&stored(&api)["spec"], &stored(&api)["metadata"]["annotations"][ACTION]), (&spec, &json!("rollback")));
-    stands(&api, json!({"phase": "RolledBack"}));
+    stands(&api, &json!({"phase": "RolledBack"}));
     for (method, path, body) in [(Method::POST, ROLL_BACK, None), (Method::PATCH, CANARY, Some(json!({"weight": 5})))] {
         says(&call(&api, method, path, body).await, 409, "was rolled back");
     }
@@ -234,7 +234,7 @@ async fn an_archived_agent_starts_no_canary_and_loses_its_own() {
     says(&start(&api, json!({"weight": 5})).await, 409, "is archived");
     assert_eq!(archive("active").await.status, 200);
     assert_eq!(start(&api, json!({"weight": 5})).await.status, 201);
-    stands(&api, json!({"phase": "Serving", "weight": 5}));
+    stands(&api, &json!({"phase": "Serving", "weight": 5}));
     assert_eq!(archive("archived").await.status, 200);
     for (method, path, body) in [(Method::PATCH, CANARY, Some(json!({"weight": 9}))), (Method::POST, PROMOTE, None)] {
         says(&call(&api, method, path, body).await, 409, "is archived");

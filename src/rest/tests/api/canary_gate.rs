@@ -115,7 +115,7 @@ impl Gate {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("no outcome is told: {:?}", self.asked.lock().unwrap());
+        unreachable!("no outcome is told: {:?}", self.asked.lock().unwrap());
     }
 
     fn runs(&self) -> Vec<Value> {
@@ -395,7 +395,7 @@ async fn settled(gate: &Gate) -> (u16, String) {
         }
         gate.outcome().await;
     }
-    panic!("MLflow is too slow")
+    unreachable!("MLflow is too slow")
 }
 
 #[tokio::test]
