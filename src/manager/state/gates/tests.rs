@@ -316,9 +316,9 @@ async fn each_answer_has_its_event_without_the_credential() {
     assert!(!event.to_string().contains(&credential("team-a").0) && !event.to_string().contains("made up"), "{event}");
     // Asked again in the same hour and phase, it is the same Event; later it is another.
     let name = |event: &Value| event["metadata"]["name"].as_str().unwrap().to_owned();
-    open.answer(ask(&json!({"phase": "made up"})), NOW + Duration::from_secs(60)).await.unwrap();
+    open.answer(ask(&json!({"phase": "made up"})), NOW + Duration::from_mins(1)).await.unwrap();
     assert_eq!(name(&events.recv().await.unwrap()), name(&event));
-    open.answer(ask(&json!({"phase": "made up"})), NOW + Duration::from_secs(3600)).await.unwrap();
+    open.answer(ask(&json!({"phase": "made up"})), NOW + Duration::from_hours(1)).await.unwrap();
     assert_ne!(name(&events.recv().await.unwrap()), name(&event));
 
     let running = vec![run("ev-1", &json!({"status": {"phase": "Running", "aggregateScores": null}}))];
