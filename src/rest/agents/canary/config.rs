@@ -186,7 +186,7 @@ mod tests {
             return word.clone();
         }
         match schema["type"].as_str().unwrap_or_default() {
-            "integer" => schema.get("minimum").cloned().unwrap_or(json!(1)),
+            "integer" => json!(schema["minimum"].as_i64().unwrap_or(1)),
             "number" => json!(1.5),
             "boolean" => json!(true),
             "array" => json!([sample(&schema["items"])]),
