@@ -58,7 +58,6 @@ impl PartialEq for Reading {
 
 impl Reading {
     /// Whether anything follows from it for this canary: it is not an earlier one's, not from long ago, and whole.
-    #[allow(dead_code, reason = "the agent controller asks, once it decides")]
     pub(crate) fn is_evidence(&self, canary: &CanaryStatus, now: Timestamp) -> bool {
         let is_of_it = canary.started_at.as_ref().is_some_and(|started| started.0 == self.since);
         is_of_it && now.duration_since(self.read_at) <= MAX_AGE && !self.canary.is_partial && !self.stable.is_partial

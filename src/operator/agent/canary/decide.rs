@@ -183,7 +183,7 @@ impl<'a> Course<'a> {
     fn awaits(self, evaluation: &Evaluation) -> Decision {
         let name = evaluation.run.as_ref().map(|run| run.name.clone()).unwrap_or_default();
         let is_ready = self.seen.is_settled() && self.seen.serving_pods() > 0;
-        let awaiting = |words: String| (None, "AwaitingEvaluation".to_owned(), words);
+        let awaiting = |words: String| (None, condition::AWAITING_EVALUATION.to_owned(), words);
         let (holds, reason, message) = match evaluation.state {
             State::Runs => awaiting(format!("it serves nobody until evaluation {name} has passed")),
             _ if !is_ready => self.on_its_way(),
