@@ -437,11 +437,22 @@ impl Canary {
 impl CanaryStatus {
     /// The percentage of conversations that goes to the canary now: 0 in every phase in which it serves nobody.
     pub fn share(&self) -> u8 {
-        use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
-        match self.phase {
-            Serving | Paused | Inconclusive | Succeeded | Promoting => u8::try_from(self.weight.clamp(0, 100)).unwrap_or_default(),
-            Progressing | Draining | RolledBack => 0,
+        if self.phase.serves() { u8::try_from(self.weight.clamp(0, 100)).unwrap_or_default() } else { 0 }
+    }
+}
+
+impl CanaryPhase {
+    /// Whether the canary takes requests, be its weight 0.
+    pub const fn serves(self) -> bool {
+        match self {
+            Self::Serving | Self::Paused | Self::Inconclusive | Self::Succeeded | Self::Promoting => true,
+            Self::Progressing | Self::Draining | Self::RolledBack => false,
         }
+    }
+
+    /// Whether it has yet to be decided on.
+    pub const fn is_active(self) -> bool {
+        !matches!(self, Self::Promoting | Self::Draining | Self::RolledBack)
     }
 }
 

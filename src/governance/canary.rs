@@ -4,7 +4,7 @@
 //! concluded from few requests. Runtimes of teams write the numbers, so that none is trusted to make sense.
 
 use crate::latency::quantile;
-use crate::measurements::float;
+use crate::measurements::{float, percent};
 use crate::rollback::fisher;
 
 /// The probability that a canary that is as good as the stable track fails, over all of its looks, is below this.
@@ -39,6 +39,13 @@ pub struct Evidence {
     pub latency: Vec<i64>,
     /// The score of the evaluation of what the track runs, 0 to 100.
     pub score: Option<f64>,
+}
+
+impl Evidence {
+    /// Of the requests that ended, the percentage that failed. None of none.
+    pub fn error_percent(&self) -> Option<f64> {
+        percent(self.errors, self.ended)
+    }
 }
 
 /// What a canary has to keep.

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::answer::Answer;
 use crate::call::{Body, Call};
 use crate::context::Context;
-use crate::{access, cluster_error, validate, write};
+use crate::{access, cluster_error, validate};
 use tracked::Tracked;
 
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -269,7 +269,7 @@ async fn begin(context: &Context, asked: &GateCall, subject: &GateSubject, name:
     };
     validate::object(&run)?;
     let api: Api<EvaluationRun> = Api::namespaced(context.client.clone(), &asked.namespace);
-    let parameters = PostParams { field_manager: Some(write::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = PostParams { field_manager: Some(labels::REST.to_owned()), ..PostParams::default() };
     let making = quota::retry_on_quota_conflict(|| api.create(&parameters, &run));
     match timeout(MAKE_TIMEOUT, making).await {
         Ok(Ok(_)) => Ok(()),

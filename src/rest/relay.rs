@@ -305,7 +305,7 @@ async fn send(
     };
     let Relay { transport, endpoints, .. } = &context.relay;
     let Question { method, path, by } = question;
-    let (mut way, body) = match target.item.data.canary {
+    let (mut way, body) = match target.item.data.canary_share() {
         None => match endpoints.find(target, Destination::Agent).await {
             Ok(endpoint) => (Way { destination: Destination::Agent, endpoint }, body.bytes().await?),
             Err(error) => return Err(body.refuse(error).await),

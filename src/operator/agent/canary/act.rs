@@ -15,9 +15,6 @@ use super::story::By;
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
 
-/// REST's field manager.
-const REST: &str = "slipway-rest";
-
 fn api(agent: &Agent, context: &Context) -> Api<Agent> {
     Api::namespaced(context.client.clone(), &Key::of(agent).namespace)
 }
@@ -35,7 +32,7 @@ fn book(meta: &ObjectMeta) -> Book {
     let entry = writer(meta);
     let by = match entry.and_then(|entry| entry.manager.as_deref()) {
         _ if !is_asked => By::Spec,
-        Some(REST) => By::Rest,
+        Some(labels::REST) => By::Rest,
         Some(MANAGER) => By::Analysis,
         _ => By::Annotation,
     };

@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
-use slipway_api::{AgentStatus, EvaluationRunSpec};
+use slipway_api::canary::CanaryPhase;
+use slipway_api::{AgentStatus, EvaluationRunSpec, labels};
 use slipway_governance::canary::Evidence;
 
 use super::decision::End;
