@@ -147,7 +147,7 @@ fn weighs(agent: &Agent, chat: &Call, weight: u32, requests: usize) {
     has_share(requests).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// How many of so many chats the canary has answered.
+/// How many of these chats the canary has answered.
 fn ask(chat: &Call, requests: usize) -> Result<usize, String> {
     thread::scope(|scope| {
         let one = || match answer(chat)?.as_str() {

@@ -81,7 +81,7 @@ fn ask(chat: &Call, conversations: &[Option<String>]) -> Vec<Told> {
     })
 }
 
-/// REST lets so many through to an agent a second; what is above is asked again.
+/// REST limits the chats of an agent a second; a chat above that is sent again.
 fn said(chat: &Call, conversation: Option<&str>) -> Told {
     let mut body = json!({"message": "text hello"});
     if let Some(id) = conversation {

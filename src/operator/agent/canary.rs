@@ -84,8 +84,8 @@ fn said_before(agent: &Agent) -> Option<Finding> {
     Some(Finding { kind: CANARY_READY, holds, reason: said.reason.clone(), message: said.message.clone() })
 }
 
-/// Takes the canary as far as it can go now, and says how it stands then. An error is tried again, and keeps nobody from saying how
-/// the agent is.
+/// Takes the canary as far as it can go now, and returns its status. An error beside it is tried again, and does not keep the Agent's
+/// status from being written.
 pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (Told, Option<write::Error>) {
     if agent.spec.canary.is_none() && agent.canary_status().is_none() && agent.canary_action().is_none() {
         return (Told::default(), None);

@@ -1,5 +1,5 @@
 //! What is written to an Agent and beside it to end a canary or to have it evaluated. All patches hold only for the Agent as it was
-//! decided on: who has changed it meanwhile is heard of, and it is decided anew.
+//! decided on: after a change by others it is decided anew.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::api::{Api, Patch};

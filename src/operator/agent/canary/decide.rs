@@ -1,8 +1,8 @@
 //! What becomes of a canary, from the Agent and what was seen. Pure.
 //!
-//! It is looked at in one order: what was asked for, what stops the agent, what is wrong, what a gate waits for, what the pods can take,
-//! and last what analysis says. A patch of the spec comes back as a spec without a canary, which [`ending`](super::ending) tells of: so
-//! that REST, kubectl, analysis and whoever changes the spec by hand tell one story.
+//! Reasons count in one order: what was asked for, what stops the agent, what is wrong, what a gate waits for, what the pods can take,
+//! and last what analysis says. A patch of the spec comes back as a spec without a canary, of which [`ending`](super::ending) publishes the
+//! Event: a canary ends the same way by REST, kubectl, analysis and a change of the spec.
 
 use std::time::Duration;
 
@@ -319,7 +319,7 @@ impl<'a> Course<'a> {
         Some(Decision { act: Act::DropAnnotation, ..self.stands() })
     }
 
-    /// It stands as it stood until the spec has changed.
+    /// The status stays as it is until the spec has changed.
     fn patches(self, end: End) -> Decision {
         Decision { act: Act::Patch(end), ..self.stands() }
     }
@@ -329,7 +329,7 @@ impl<'a> Course<'a> {
         Decision { status: self.before.cloned(), events: self.events, finding, next: Some(SOON), ..Decision::default() }
     }
 
-    /// Slipway rolls it back. The status says why before the spec changes, so that the reason is told whoever is killed in between.
+    /// Slipway rolls it back. The status says why before the spec changes, so that a manager that is killed in between does not lose the reason.
     fn roll_back(mut self, why: String) -> Option<Decision> {
         let why = cut(why);
         if self.before.and_then(|before| before.message.as_ref()) != Some(&why) {

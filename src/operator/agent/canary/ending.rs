@@ -1,4 +1,4 @@
-//! How a canary ends: what was asked for is told, a promotion waits until the stable track runs it, and users are taken away before
+//! How a canary ends: an Event says who ended it, a promotion waits until the stable track runs it, and users are taken away before
 //! its pods are. Pure.
 
 use std::time::Duration;
