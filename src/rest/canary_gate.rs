@@ -124,10 +124,9 @@ impl Told {
         Self { outcome, is_scored: false, verdict: Verdict { is_open: false, message: message.into() } }
     }
 
-    fn scored(GateScore { score, passed }: GateScore) -> Self {
-        let word = if passed { "passed" } else { "failed" };
-        let message = format!("Quality gate {word} (score={})", canary_gate::words(score));
-        Self { outcome: word, is_scored: true, verdict: Verdict { is_open: passed, message } }
+    fn scored(score: GateScore) -> Self {
+        let outcome = if score.passed { "passed" } else { "failed" };
+        Self { outcome, is_scored: true, verdict: Verdict { is_open: score.passed, message: canary_gate::said(score) } }
     }
 
     /// For a hook whose 200 rolls back: only a score that failed does.
