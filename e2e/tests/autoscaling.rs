@@ -22,10 +22,7 @@ fn an_autoscaler_is_followed_up_and_down_without_a_fight_and_without_a_release()
     assert_eq!(releases(&agent), 1);
     let prompt = agent.get()["spec"].clone();
     autoscaler(&team, &agent.name);
-    until(&format!("horizontalpodautoscalers -n {}", team.namespace), 120, |all| {
-        let measures = all.iter().any(|it| condition(it, "ScalingActive")["status"] == "True");
-        if measures { Ok(()) } else { Err("the autoscaler should have something to measure by".to_owned()) }
-    });
+    measures(&team);
 
     let enough = AtomicBool::new(false);
     let up = thread::scope(|scope| {
@@ -52,8 +49,17 @@ fn an_autoscaler_is_followed_up_and_down_without_a_fight_and_without_a_release()
     assert_eq!(repairs["items"], json!([]));
 }
 
-/// Ends those who talk.
-struct Hush<'a>(&'a AtomicBool);
+/// Waits until the team's autoscaler has something to measure by.
+#[track_caller]
+pub(crate) fn measures(team: &Team) {
+    until(&format!("horizontalpodautoscalers -n {}", team.namespace), 120, |all| {
+        let measures = all.iter().any(|it| condition(it, "ScalingActive")["status"] == "True");
+        if measures { Ok(()) } else { Err("the autoscaler should have something to measure by".to_owned()) }
+    });
+}
+
+/// Ends those who talk when it is dropped.
+pub(crate) struct Hush<'a>(pub &'a AtomicBool);
 
 impl Drop for Hush<'_> {
     fn drop(&mut self) {

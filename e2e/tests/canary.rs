@@ -51,6 +51,17 @@ fn ended(agent: &Agent) -> Value {
     found
 }
 
+/// Whether a canary has answered its share of requests, within four standard deviations.
+fn is_share(answered: usize, all: usize, weight: u32) -> Result<(), String> {
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap());
+    let share = f64::from(weight) / 100.0;
+    let (expected, bound) = (number(all) * share, 4.0 * (number(all) * share * (1.0 - share)).sqrt());
+    if (number(answered) - expected).abs() <= bound {
+        return Ok(());
+    }
+    Err(format!("the canary has answered {answered} of {all}, which should be {expected:.0} within {bound:.0}"))
+}
+
 /// The Events about an agent that have this reason.
 #[track_caller]
 fn events(agent: &Agent, reason: &str) -> Vec<Value> {

@@ -470,6 +470,16 @@ impl Agent {
         self.spec.canary.as_deref().filter(|canary| canary.enabled)
     }
 
+    /// How the canary stood last.
+    pub fn canary_status(&self) -> Option<&CanaryStatus> {
+        self.status.as_ref()?.canary.as_ref()
+    }
+
+    /// What the annotation asks for to become of the canary.
+    pub fn canary_action(&self) -> Option<&str> {
+        self.annotation(labels::CANARY_ACTION)
+    }
+
     /// Whether Flagger drives the agent's rollouts.
     pub fn is_flaggers(&self) -> bool {
         self.annotation(labels::FLAGGER) == Some("true")

@@ -220,7 +220,7 @@ pub struct CanaryGates {
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryStatus {
-    /// Progressing: it is on its way and serves nobody. Serving: its weight is in force. Paused, Inconclusive, Succeeded: so it is, and nothing goes on by itself. Promoting: the stable track takes over what it runs. Draining: it ends. RolledBack: it has ended though the spec still asks for it.
+    /// Progressing: it is on its way and serves nobody. Serving: its weight is in force. Paused, Inconclusive, Succeeded: the same, and nothing goes on by itself. Promoting: the stable track takes over what it runs. Draining: it ends. RolledBack: it has ended though the spec still asks for it.
     #[serde(default, deserialize_with = "schema::readable")]
     pub phase: CanaryPhase,
     /// The percentage of conversations that is in force. 0 while the canary is not ready.
@@ -231,7 +231,7 @@ pub struct CanaryStatus {
     #[serde(default, deserialize_with = "schema::readable")]
     #[schemars(range(min = 0, max = 100))]
     pub desired_weight: i32,
-    /// The step of analysis, counted from 1, and how many there are.
+    /// The number of the step of analysis, from 1.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 21))]
     pub step: Option<i32>,
@@ -437,11 +437,22 @@ impl Canary {
 impl CanaryStatus {
     /// The percentage of conversations that goes to the canary now: 0 in every phase in which it serves nobody.
     pub fn share(&self) -> u8 {
-        use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
-        match self.phase {
-            Serving | Paused | Inconclusive | Succeeded | Promoting => u8::try_from(self.weight.clamp(0, 100)).unwrap_or_default(),
-            Progressing | Draining | RolledBack => 0,
+        if self.phase.serves() { u8::try_from(self.weight.clamp(0, 100)).unwrap_or_default() } else { 0 }
+    }
+}
+
+impl CanaryPhase {
+    /// Whether the canary takes requests, be its weight 0.
+    pub const fn serves(self) -> bool {
+        match self {
+            Self::Serving | Self::Paused | Self::Inconclusive | Self::Succeeded | Self::Promoting => true,
+            Self::Progressing | Self::Draining | Self::RolledBack => false,
         }
+    }
+
+    /// Whether it has yet to be decided on.
+    pub const fn is_active(self) -> bool {
+        !matches!(self, Self::Promoting | Self::Draining | Self::RolledBack)
     }
 }
 

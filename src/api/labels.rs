@@ -37,6 +37,8 @@ pub const EMAIL: &str = "agents.slipway.dev/email";
 /// On a Secret: `true` lets agents of its namespace use it.
 pub const AGENT_READABLE: &str = "agents.slipway.dev/agent-readable";
 
+/// The field manager of REST, by which its word is told from others'.
+pub const REST: &str = "slipway-rest";
 /// Who wrote the object last, by REST's word.
 pub const CHANGED_BY: &str = "agents.slipway.dev/changed-by";
 /// On an object made by REST: which call made it, as a hash of caller and Idempotency-Key.

@@ -23,6 +23,11 @@ pub fn judge(profile: &Profile, scores: &BTreeMap<String, f64>) -> Option<GateSc
     Some(GateScore { score, passed: reaches(score, THRESHOLD) && is_safe })
 }
 
+/// A verdict in words, which callers may look for.
+pub fn said(GateScore { score, passed }: GateScore) -> String {
+    format!("Quality gate {} (score={})", if passed { "passed" } else { "failed" }, words(score))
+}
+
 /// A score in words. One that misses the threshold is rounded down, so that it never reads as if it had reached it.
 pub fn words(score: f64) -> String {
     let cents = if reaches(score, THRESHOLD) { (score * 100.0).round() } else { (score * 100.0 + ROUNDING).floor() };

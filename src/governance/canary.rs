@@ -4,20 +4,20 @@
 //! concluded from few requests. Runtimes of teams write the numbers, so that none is trusted to make sense.
 
 use crate::latency::quantile;
-use crate::measurements::float;
+use crate::measurements::{float, percent};
 use crate::rollback::fisher;
 
 /// The probability that a canary that is as good as the stable track fails, over all of its looks, is below this.
 const FAIL_LEVEL: f64 = 0.01;
-/// Two gates are tested, and what is undecided is judged again each minute: simulated, this raises the probability less than so many
-/// times.
+/// Two gates are tested, and an undecided canary is judged again each minute. Simulated, this raises the probability by less than this
+/// factor.
 const REPEATED: f64 = 10.0;
 /// The same of a look before the end of a step, of which there are many.
 const CATASTROPHE_LEVEL: f64 = 1e-6;
-/// Below so many failed or slow requests nothing fails.
+/// The fewest failed or slow requests by which a gate fails.
 const MIN_BAD: u64 = 5;
 const MIN_CATASTROPHE: u64 = 10;
-/// So many answers each track needs before latency is concluded from.
+/// The fewest answers of each track by which latency is judged.
 const MIN_ANSWERS: u64 = 20;
 /// The quantiles of the normal distribution at 95 and 99 percent, one-sided.
 const Z_PASS: f64 = 1.645;
@@ -25,7 +25,7 @@ const Z_FAIL: f64 = 2.326;
 /// What may be above the bound of latency: of one in twenty it is the 95th percentile, and one in ten is shown to be enough.
 const SLOW_FAIL: f64 = 0.05;
 const SLOW_PASS: f64 = 0.10;
-/// Of more requests the rate alone is taken, as if there had been so many: the exact test takes time, and says no more of them.
+/// Larger counts are scaled down to this number of requests: the exact test takes time, and says no more of them.
 const MAX_REQUESTS: i64 = 1_000_000;
 
 /// What was measured of a track.
@@ -39,6 +39,13 @@ pub struct Evidence {
     pub latency: Vec<i64>,
     /// The score of the evaluation of what the track runs, 0 to 100.
     pub score: Option<f64>,
+}
+
+impl Evidence {
+    /// Of the requests that ended, the percentage that failed. None of none.
+    pub fn error_percent(&self) -> Option<f64> {
+        percent(self.errors, self.ended)
+    }
 }
 
 /// What a canary has to keep.
@@ -210,7 +217,7 @@ mod tests {
     const BOUNDS: [i64; 15] = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000];
     const GATES: Gates = Gates { error_margin: 2.0, latency_ratio: 150.0, min_score: None, minimum: 200, looks: 3 };
 
-    /// The figures of a track whose answers took one to two seconds, but for so many that took over two minutes.
+    /// The figures of a track whose answers took one to two seconds, but for `slow` that took over two minutes.
     fn track(ended: i64, errors: i64, slow: i64) -> Evidence {
         let mut latency = vec![0; 16];
         (latency[7], latency[15]) = (ended - slow, slow);
@@ -348,7 +355,7 @@ mod tests {
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum End {
         Promoted,
-        /// After so many requests to the canary.
+        /// After this number of requests to the canary.
         RolledBack(i64),
         Inconclusive,
     }

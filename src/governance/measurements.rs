@@ -121,6 +121,11 @@ pub(crate) fn percent(count: i64, of: i64) -> Option<f64> {
     (of > 0).then(|| (100.0 * float(count.max(0)) / float(of)).min(100.0))
 }
 
+/// To two decimal places, as people see it.
+pub fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
 #[expect(clippy::cast_precision_loss, reason = "counts of a day; beyond 2^53 the last digits do not matter")]
 pub(crate) fn float(count: i64) -> f64 {
     count as f64

@@ -240,7 +240,7 @@ pub(crate) struct Arguments {
     pub allow_heuristic_gate: bool,
 
     /// The risk profiles, separated by commas (low, standard, high), whose quality gate (/webhooks/canary-gate) stays shut while neither
-    /// the cluster nor MLflow has a score. Others open.
+    /// the cluster nor MLflow can be read. Others open.
     #[arg(long, env = "SLIPWAY_CANARY_GATE_FAIL_CLOSED", value_delimiter = ',', value_parser = risk_profile)]
     pub gate_fail_closed: Vec<RiskProfile>,
 

@@ -304,8 +304,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
 
 /// The runs that decide on what an Agent is to run, by name: on its release that waits, and on its canary.
 fn deciding_runs(agent: &Agent) -> impl Iterator<Item = &str> {
-    let canary = agent.status.as_ref().and_then(|status| status.canary.as_ref());
-    pin::pending_run(agent).into_iter().chain(canary.and_then(|canary| canary.evaluation.as_deref()))
+    pin::pending_run(agent).into_iter().chain(agent.canary_status().and_then(|canary| canary.evaluation.as_deref()))
 }
 
 /// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known; and what Flagger
@@ -449,7 +448,7 @@ fn failed(agent: &Key, kind: ChildKind, name: &str, error: &write::Error) -> Str
 
 /// What leads to an Agent, with the weight that its status says is in force.
 fn routes(agent: &Agent, context: &Context) -> Vec<(ChildKind, Value)> {
-    let weight = agent.status.as_ref().and_then(|status| status.canary.as_ref()).map(CanaryStatus::share);
+    let weight = agent.canary_status().map(CanaryStatus::share);
     routing::build(agent, weight, &routing::gather(agent, context), &context.settings)
 }
 

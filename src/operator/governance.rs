@@ -1,5 +1,6 @@
 //! What is found about agents while this process leads, each minute: how ready they are, which alerts begin and end, how often policies
-//! are broken, whether a release is to be rolled back, and how canaries do. Statuses are written by the controllers of their kinds, which are told.
+//! are broken, whether a release is to be rolled back, and how canaries do. Statuses are written by the controllers of their kinds, which
+//! are told.
 //!
 //! A pass goes in one order: `fleet` lists the agents from the caches, `readings` asks the database about all of them, `alerts` decides
 //! by the rules of `slipway-governance`, `delivery` writes rows and Events. What has begun stands in rows, so that a manager that is

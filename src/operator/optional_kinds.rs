@@ -63,7 +63,7 @@ impl Known {
         }
         context.caches.know_kind(self.kind, is_there);
         if is_there && self.watches.is_empty() {
-            let watched = self.scopes.iter().map(|scope| watches::optional_children(context, self.kind, scope.clone()));
+            let watched = self.scopes.iter().map(|scope| watches::children(context, self.kind, scope.clone()));
             self.watches = watched.collect();
         }
         if is_there != was_there {

@@ -187,17 +187,11 @@ pub(crate) fn platform(context: &Arc<Context>) {
     });
 }
 
-pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) {
-    context.caches.made.expect();
-    follow_children(context, kind, scope);
-}
-
-/// Watches objects of a kind that the cluster may lose. Nobody waits for their first list.
-pub(crate) fn optional_children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) -> AbortHandle {
-    follow_children(context, kind, scope)
-}
-
-fn follow_children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) -> AbortHandle {
+/// Nobody waits for the first list of a kind that the cluster may lose.
+pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<String>) -> AbortHandle {
+    if !kind.is_optional() {
+        context.caches.made.expect();
+    }
     let held = context.clone();
     spawn(context, &kind.resource().plural, async move {
         let context = held;

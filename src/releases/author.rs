@@ -3,11 +3,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use slipway_api::labels;
+use slipway_api::labels::{self, REST};
 use slipway_release::plain_name;
 
-/// REST's field manager, which alone may say on whose behalf it writes.
-const REST: &str = "slipway-rest";
 /// What the name of a program begins with, where no person is known.
 pub(super) const MANAGER: &str = "manager:";
 /// The most bytes of a name.

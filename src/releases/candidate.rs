@@ -160,7 +160,7 @@ pub(super) fn of(past: &AgentHistory, shown: &[Shown], runs: &Runs, allow_heuris
 /// there has the content of the version. What was rolled back is evaluated as any other.
 pub(super) fn on_canary(seen: &Seen, version: &Pending) -> Option<ReleaseEvaluation> {
     let Seen { agent, past, runs, allow_heuristic, .. } = *seen;
-    let canary = agent.status.as_ref()?.canary.as_ref()?;
+    let canary = agent.canary_status()?;
     let is_ended = matches!(canary.phase, CanaryPhase::RolledBack | CanaryPhase::Draining);
     let name = canary.evaluation.as_ref().filter(|_| !is_ended)?;
     let (uid, key) = (agent.uid()?, gate::content_key(&version.artifact));

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::answer::Answer;
 use crate::call::{Body, Call};
 use crate::context::Context;
-use crate::{access, cluster_error, validate, write};
+use crate::{access, cluster_error, validate};
 use tracked::Tracked;
 
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -124,10 +124,9 @@ impl Told {
         Self { outcome, is_scored: false, verdict: Verdict { is_open: false, message: message.into() } }
     }
 
-    fn scored(GateScore { score, passed }: GateScore) -> Self {
-        let word = if passed { "passed" } else { "failed" };
-        let message = format!("Quality gate {word} (score={})", canary_gate::words(score));
-        Self { outcome: word, is_scored: true, verdict: Verdict { is_open: passed, message } }
+    fn scored(score: GateScore) -> Self {
+        let outcome = if score.passed { "passed" } else { "failed" };
+        Self { outcome, is_scored: true, verdict: Verdict { is_open: score.passed, message: canary_gate::said(score) } }
     }
 
     /// For a hook whose 200 rolls back: only a score that failed does.
@@ -269,7 +268,7 @@ async fn begin(context: &Context, asked: &GateCall, subject: &GateSubject, name:
     };
     validate::object(&run)?;
     let api: Api<EvaluationRun> = Api::namespaced(context.client.clone(), &asked.namespace);
-    let parameters = PostParams { field_manager: Some(write::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = PostParams { field_manager: Some(labels::REST.to_owned()), ..PostParams::default() };
     let making = quota::retry_on_quota_conflict(|| api.create(&parameters, &run));
     match timeout(MAKE_TIMEOUT, making).await {
         Ok(Ok(_)) => Ok(()),

@@ -28,7 +28,6 @@ pub(crate) use alerts::{PAGED, SCOPED, of_agent, open};
 pub(crate) use fleet::{Fleet, Reading, Snapshot};
 pub(crate) use prometheus::Prometheus;
 pub(crate) use tracks::readings as track_readings;
-pub(crate) use view::rounded;
 use view::{AgentRadar, Overview};
 
 /// Memory charged for each agent that a call shows, besides what it sends.

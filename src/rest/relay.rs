@@ -1,8 +1,8 @@
 //! Relays calls to agents (chat, conversations, memories, suggestions). A call ends on both sides when one side ends it.
 //!
 //! `target` finds the agent, `track` chooses between its tracks while it has a canary, `endpoint` resolves and verifies its Service,
-//! `agent_transport` sends the request, `headers` selects the headers, `response` passes the reply on. `stored_conversations` answers for agents without pods from the
-//! database. `worker` calls the workers of teams by the same way.
+//! `agent_transport` sends the request, `headers` selects the headers, `response` passes the reply on. `stored_conversations` answers for
+//! agents without pods from the database. `worker` calls the workers of teams by the same way.
 
 mod agent_transport;
 mod endpoint;
@@ -305,7 +305,7 @@ async fn send(
     };
     let Relay { transport, endpoints, .. } = &context.relay;
     let Question { method, path, by } = question;
-    let (mut way, body) = match target.item.data.canary {
+    let (mut way, body) = match target.item.data.canary_share() {
         None => match endpoints.find(target, Destination::Agent).await {
             Ok(endpoint) => (Way { destination: Destination::Agent, endpoint }, body.bytes().await?),
             Err(error) => return Err(body.refuse(error).await),

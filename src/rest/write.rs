@@ -22,7 +22,6 @@ use crate::{cluster_error, validate};
 use idempotency::IdempotencyKey;
 pub(crate) use idempotency::{has_key, key_digest};
 
-pub(crate) const FIELD_MANAGER: &str = "slipway-rest";
 /// How long a change is retried on conflicts, unless it names a version.
 const CONFLICT_RETRY_TIMEOUT: Duration = Duration::from_secs(8);
 /// The backoff after a conflict, which doubles up to the maximum.
@@ -45,7 +44,7 @@ where
         idempotency.stamp(&mut object);
     }
     object.annotations_mut().insert(labels::CHANGED_BY.to_owned(), call.caller.name.clone());
-    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = PostParams { field_manager: Some(labels::REST.to_owned()), ..PostParams::default() };
     match quota::retry_on_quota_conflict(|| api.create(&parameters, &object)).await {
         // The same call may have been faster on another replica.
         Err(error) if idempotency.is_some() && cluster_error::already_exists(&error) => {
@@ -86,7 +85,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
     let expected = Expected::of(call)?;
-    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let parameters = PatchParams { field_manager: Some(labels::REST.to_owned()), ..PatchParams::default() };
     let begun = Instant::now();
     let mut backoff = BACKOFF_MIN;
     loop {

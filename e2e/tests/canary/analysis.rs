@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use slipway_e2e::{Agent, Api, Call, Team, condition, fresh, poll};
 
+use super::{events, payload, standing};
+use crate::autoscaling::Hush;
 use crate::evaluations::needs_database;
 
 /// A stub that plays scripts fails of this, and one that repeats what it hears does not.
@@ -17,30 +19,10 @@ const MEASURED: u64 = 300;
 /// What is promised of two steps of a minute each.
 const PROMOTED: u64 = 360;
 
-/// What the status of an Agent says of its canary.
-fn standing(agent: &Value) -> &Value {
-    &agent["status"]["canary"]
-}
-
 /// The Events about an agent that have this reason, with what they say besides their words.
 #[track_caller]
 fn told(agent: &Agent, reason: &str) -> Vec<(Value, Value)> {
-    let list = agent.team.kubectl("get events.events.k8s.io").json();
-    let is_one = |event: &&Value| event["reason"] == reason && event["regarding"]["name"] == agent.name.as_str();
-    let payload = |event: &Value| {
-        let text = event["metadata"]["annotations"]["agents.slipway.dev/payload"].as_str().unwrap_or("null");
-        (event.clone(), serde_json::from_str(text).unwrap())
-    };
-    list["items"].as_array().into_iter().flatten().filter(is_one).map(payload).collect()
-}
-
-/// Ends the talk when it is dropped.
-struct Hush<'a>(&'a AtomicBool);
-
-impl Drop for Hush<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    events(agent, reason).into_iter().map(|event| (event.clone(), payload(&event))).collect()
 }
 
 /// Each chat is a conversation of its own. Whether it is answered is not the question here.

@@ -8,6 +8,7 @@ use slipway_e2e::platform::{self, WithoutState};
 use slipway_e2e::{Agent, Api, Flagger, State, Team, condition, fresh, kubectl, poll, until, unwatched};
 use tempfile::TempDir;
 
+use super::events;
 use crate::evaluations::{dataset, needs_database};
 use crate::upgrade::callers::Caller;
 
@@ -370,13 +371,5 @@ fn primary_config(agent: &Agent, variable: &str) -> String {
 /// Waits for an Event about the agent that has this reason.
 #[track_caller]
 fn told(agent: &Agent, reason: &str) {
-    poll(30, || {
-        let list = agent.team.kubectl("get events.events.k8s.io").json();
-        let is_one =
-            |event: &&Value| event["reason"] == reason && event["regarding"]["kind"] == "Agent" && event["regarding"]["name"] == "helper";
-        match list["items"].as_array().into_iter().flatten().find(is_one) {
-            Some(_) => Ok(()),
-            None => Err(format!("there should be an Event {reason}")),
-        }
-    });
+    poll(30, || if events(agent, reason).is_empty() { Err(format!("there should be an Event {reason}")) } else { Ok(()) });
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use slipway_e2e::{Agent, Call, DataPlane, Kinds, Team, condition, fresh, kubectl, poll, until};
 use slipway_peers::skip;
 
-use super::{ended, serves, standing};
+use super::{ended, is_share, serves, standing};
 
 const REQUESTS: usize = 10_000;
 const WEIGHT: u32 = 30;
@@ -141,23 +141,13 @@ fn route(agent: &Agent, backends: &Value) {
 #[track_caller]
 fn weighs(agent: &Agent, chat: &Call, weight: u32, requests: usize) {
     route(agent, &shares(weight));
-    let number = |count: usize| f64::from(u32::try_from(count).unwrap());
-    let share = f64::from(weight) / 100.0;
-    let is_share = |requests: usize| {
-        let canary = ask(chat, requests)?;
-        let (all, expected) = (number(requests), number(requests) * share);
-        let bound = 4.0 * (all * share * (1.0 - share)).sqrt();
-        if (number(canary) - expected).abs() <= bound {
-            return Ok(());
-        }
-        Err(format!("the canary has answered {canary} of {requests}, which should be {expected:.0} within {bound:.0}"))
-    };
+    let has_share = |requests: usize| is_share(ask(chat, requests)?, requests, weight);
     // The Gateway hears of it a moment after its API server has.
-    poll(60, || is_share(REQUESTS / 20));
-    is_share(requests).unwrap_or_else(|why| panic!("{why}"));
+    poll(60, || has_share(REQUESTS / 20));
+    has_share(requests).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// How many of so many chats the canary has answered.
+/// How many of these chats the canary has answered.
 fn ask(chat: &Call, requests: usize) -> Result<usize, String> {
     thread::scope(|scope| {
         let one = || match answer(chat)?.as_str() {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use slipway_e2e::{Agent, Api, Call, Team, fresh, poll};
 
 use super::{ended, serves};
+use crate::autoscaling::Hush;
 use crate::evaluations::needs_database;
 use crate::upgrade::callers::{Caller, Told};
 
@@ -104,15 +105,6 @@ fn goes_on(call: &impl Fn(&str, &str) -> Call, conversation: &str) {
     let contents: Vec<&Value> = messages.iter().map(|message| &message["content"]).collect();
     let expected = ["text to the canary", "to the canary", "text to the stable track", "to the stable track"];
     assert_eq!(contents, expected, "{found:#}");
-}
-
-/// Ends those who listen.
-struct Hush<'a>(&'a AtomicBool);
-
-impl Drop for Hush<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Listens to one stream after the other, each of which comes to its end, and says how many there were.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use slipway_e2e::{Agent, MetricsServer, Team, condition, fresh, kubectl, poll, until};
 
 use super::{ended, events, payload, serves, standing};
+use crate::autoscaling::measures;
 use crate::releases::gate::stable_pods;
 
 /// Nothing listens there, so that the answer comes at once and from no registry.
@@ -127,10 +128,7 @@ fn scaled(team: &Team) {
     replicas(&format!("{}-canary", agent.name), 2);
     let scaled = serves(&agent, 60);
     assert_eq!(standing(&scaled)["startedAt"], standing(&before)["startedAt"], "how many pods there are makes no other canary");
-    until(&format!("horizontalpodautoscalers -n {}", team.namespace), 120, |all| {
-        let measures = all.iter().any(|it| condition(it, "ScalingActive")["status"] == "True");
-        if measures { Ok(()) } else { Err("the autoscaler should have something to measure by".to_owned()) }
-    });
+    measures(team);
     agent.kubectl("annotate").arg("agents.slipway.dev/canary-action=promote").ok();
     let promoted = ended(&agent);
     assert_eq!((&promoted["spec"]["systemPrompt"], &promoted["spec"]["replicas"]), (&json!("second"), &json!(2)), "{promoted:#}");

@@ -1,5 +1,5 @@
-//! The key of callbacks, and of the credentials of quality gates, as the state role has it. The operator generates it; the state role reads it from a file, into which the
-//! chart mounts that entry of Secret slipway-keys, and needs no permission for Secrets.
+//! The key of callbacks, and of the credentials of quality gates, as the state role has it. The operator generates it; the state role
+//! reads it from a file, into which the chart mounts that entry of Secret slipway-keys, and needs no permission for Secrets.
 
 use std::path::PathBuf;
 

@@ -21,7 +21,7 @@ use slipway_api::{Agent, EvaluationRun};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::event::{EventSpec, Events};
-use slipway_evaluation::canary_gate::words;
+use slipway_evaluation::canary_gate::said;
 use slipway_evaluation::wire::{GateAnswer, GateCall, GateCredential, GateDecision, GateNext, GateOutcome, GateScore};
 use slipway_http::{Error, HeaderValue, header};
 use tokio::time::timeout;
@@ -232,10 +232,10 @@ impl Gates {
 }
 
 fn scored(score: GateScore, run: &str, by: &str) -> Telling {
-    let GateScore { score, passed } = score;
-    let (reason, word) = if passed { ("CanaryGatePassed", "passed") } else { ("CanaryGateFailed", "failed") };
     let by = if run.is_empty() { by.to_owned() } else { format!("{by} {run}") };
-    let note = format!("Quality gate {word} (score={}), by {by}", words(score));
+    let note = format!("{}, by {by}", said(score));
+    let GateScore { score, passed } = score;
+    let reason = if passed { "CanaryGatePassed" } else { "CanaryGateFailed" };
     Telling { reason, warning: !passed, note, payload: json!({"score": score, "passed": passed, "evaluation": run}), run: run.to_owned() }
 }
 

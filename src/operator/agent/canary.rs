@@ -21,9 +21,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::to_value;
-use slipway_api::canary::CanaryPhase;
 use slipway_api::condition::{CANARY_READY, Finding};
-use slipway_api::{Agent, Canary, CanaryStatus, labels};
+use slipway_api::{Agent, Canary, CanaryStatus};
 use slipway_cluster::write;
 use slipway_release::digest;
 
@@ -74,7 +73,7 @@ pub(super) struct Told {
 impl Told {
     /// What was said last.
     fn as_before(agent: &Agent) -> Self {
-        Self { status: before(agent).cloned(), finding: said_before(agent), next: None }
+        Self { status: agent.canary_status().cloned(), finding: said_before(agent), next: None }
     }
 }
 
@@ -85,10 +84,10 @@ fn said_before(agent: &Agent) -> Option<Finding> {
     Some(Finding { kind: CANARY_READY, holds, reason: said.reason.clone(), message: said.message.clone() })
 }
 
-/// Takes the canary as far as it can go now, and says how it stands then. An error is tried again, and keeps nobody from saying how
-/// the agent is.
+/// Takes the canary as far as it can go now, and returns its status. An error beside it is tried again, and does not keep the Agent's
+/// status from being written.
 pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (Told, Option<write::Error>) {
-    if agent.spec.canary.is_none() && before(agent).is_none() && action(agent).is_none() {
+    if agent.spec.canary.is_none() && agent.canary_status().is_none() && agent.canary_action().is_none() {
         return (Told::default(), None);
     }
     let mut seen = seen::gather(agent, progress, context);
@@ -127,21 +126,6 @@ async fn settle(agent: &Agent, seen: &mut Seen, context: &Context) -> Result<Opt
         seen.book.get_or_insert_default().barrier = Some(refused);
     }
     Ok(None)
-}
-
-/// How the canary stood last.
-fn before(agent: &Agent) -> Option<&CanaryStatus> {
-    agent.status.as_ref()?.canary.as_ref()
-}
-
-/// What somebody asks for by annotation.
-fn action(agent: &Agent) -> Option<&str> {
-    agent.metadata.annotations.as_ref()?.get(labels::CANARY_ACTION).map(String::as_str)
-}
-
-/// Whether it has yet to be decided on.
-fn is_active(status: &CanaryStatus) -> bool {
-    !matches!(status.phase, CanaryPhase::Promoting | CanaryPhase::Draining | CanaryPhase::RolledBack)
 }
 
 /// What a canary asks for, without its weight, its pods and how it is decided on.

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use kube::Resource;
 use serde_json::Value;
 use slipway_api::agent::Access;
-use slipway_api::canary::CanaryPhase;
-use slipway_api::{Agent, CanaryStatus, Track};
+use slipway_api::{Agent, Track};
 use slipway_cluster::Key;
 
 use crate::caches::child::{Child, Mesh, RouteState};
@@ -85,9 +84,9 @@ pub(super) fn unwanted(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, con
 
 /// The objects that there should be. `weight` is the canary's share; None without a canary. Those that name others come after them.
 pub(super) fn build(agent: &Agent, weight: Option<u8>, seen: &Seen, settings: &Settings) -> Vec<(ChildKind, Value)> {
-    let canary = agent.status.as_ref().and_then(|status| status.canary.as_ref());
+    let canary = agent.canary_status();
     // Before a canary serves, and while it drains, all goes to the agent's own Service: nothing leads to what is about to come or go.
-    let weight = weight.filter(|_| seen.has_services && canary.is_some_and(takes_part));
+    let weight = weight.filter(|_| seen.has_services && canary.is_some_and(|canary| canary.phase.serves()));
     let mut routes = Vec::new();
     if let Ok((gateway, hostname)) = exposure(agent, seen, settings) {
         routes.push((ChildKind::HttpRoute, objects::http_route(agent, weight, gateway, &hostname)));
@@ -121,15 +120,6 @@ pub(super) fn refusal(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<
         Outcome::Left => Some(format!("{kind:?} {name} of an earlier Agent of this name has yet to go")),
         Outcome::Refused(why) => Some(format!("the API server refused {kind:?} {name}: {why}")),
         Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => None,
-    }
-}
-
-/// Whether a canary has its share of requests, be it none of them.
-fn takes_part(canary: &CanaryStatus) -> bool {
-    use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
-    match canary.phase {
-        Serving | Paused | Inconclusive | Succeeded | Promoting => true,
-        Progressing | Draining | RolledBack => false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slipway_api::evaluation_run::{EvaluationUsage, Scorer, WORST_CASES_MAX, WorstCase};
 use slipway_evaluation::wire::{Case, CaseResult, Report, Score, ScoreState};
 use slipway_evaluation::{Outcome, Verdict, summarize, verdict};
+use slipway_governance::rounded;
 
 use super::plan::{Cause, Setup, excerpt};
 
@@ -59,6 +60,7 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
     }
     let means = summary.means.iter().filter_map(|mean| Some((format!("{}/mean", mean.scorer.as_str()), mean.mean?)));
     Judged::Decided(Found {
+        // One that misses the threshold is rounded down, lest it read as if it had reached it.
         score: summary.score.map(|score| if outcome == Outcome::Passed { rounded(score) } else { (score * 100.0).floor() / 100.0 }),
         margin: summary.margin.map(rounded),
         passed: outcome == Outcome::Passed,
@@ -69,12 +71,6 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
         worst_cases: worst(cases, &results, &summary.cases),
         usage: usage(&results),
     })
-}
-
-/// A score has two decimal places, so that a table shows it. One that misses the threshold is rounded down, lest it read as if it
-/// had reached it.
-fn rounded(score: f64) -> f64 {
-    (score * 100.0).round() / 100.0
 }
 
 /// Each case that there is once, with the scores that were asked for, and those once.

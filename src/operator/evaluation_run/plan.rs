@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use slipway_api::agent::RiskProfile;
-use slipway_api::canary::CanaryPhase;
 use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus, Scorer};
 use slipway_api::{Agent, EvaluationRun, Track, ids};
 use slipway_evaluation::wire::{Progress, Report};
@@ -134,8 +133,7 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
 
 /// Whether an agent has a canary that is not about to end.
 fn has_canary(agent: &Agent) -> bool {
-    let canary = agent.status.as_ref().and_then(|status| status.canary.as_ref());
-    canary.is_some_and(|canary| !matches!(canary.phase, CanaryPhase::Promoting | CanaryPhase::Draining | CanaryPhase::RolledBack))
+    agent.canary_status().is_some_and(|canary| canary.phase.is_active())
 }
 
 /// Whether a run decides on a canary as it was when the run was made.
@@ -229,8 +227,10 @@ pub(super) fn excerpt(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+    use slipway_api::canary::CanaryPhase;
+
+    use super::*;
 
     fn run(spec: &str) -> EvaluationRun {
         serde_yaml::from_str(&format!("{{metadata: {{name: r}}, spec: {{agent: helper, {spec}}}}}")).unwrap()

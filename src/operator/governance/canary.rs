@@ -27,6 +27,12 @@ pub(super) const MAX_PER_PASS: usize = 256;
 /// Up to this age a reading is evidence.
 const MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
 
+/// Whether requests to both tracks of an agent are counted in the platform's database.
+pub(crate) fn is_recorded(agent: &Agent) -> bool {
+    let is_of = |spec: &AgentSpec| spec.storage != Some(Storage::Memory) && spec.database_url.is_none();
+    is_of(&agent.spec) && agent.canary().is_none_or(|canary| is_of(&canary.over(&agent.spec)))
+}
+
 /// What was measured of a canary.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
@@ -58,7 +64,6 @@ impl PartialEq for Reading {
 
 impl Reading {
     /// Whether anything follows from it for this canary: it is not an earlier one's, not from long ago, and whole.
-    #[allow(dead_code, reason = "the agent controller asks, once it decides")]
     pub(crate) fn is_evidence(&self, canary: &CanaryStatus, now: Timestamp) -> bool {
         let is_of_it = canary.started_at.as_ref().is_some_and(|started| started.0 == self.since);
         is_of_it && now.duration_since(self.read_at) <= MAX_AGE && !self.canary.is_partial && !self.stable.is_partial
@@ -93,7 +98,7 @@ struct Begun<'a> {
 fn begun<'a>(caches: &Caches, fleet: &'a [Watched]) -> Vec<Begun<'a>> {
     let of = |watched: &'a Watched| {
         let agent = caches.agents.get(&watched.key).filter(|agent| agent.canary)?.agent().ok()?;
-        let status = agent.status.as_ref()?.canary.clone()?;
+        let status = agent.canary_status()?.clone();
         let is_itself = agent.metadata.uid.as_deref() == Some(&*watched.row.uid);
         is_itself.then_some(Begun { watched, agent, status })
     };
@@ -153,10 +158,7 @@ pub(super) async fn look(
 impl Begun<'_> {
     /// When it began, if what it and the stable track do is in the platform's database.
     fn since(&self) -> Option<Timestamp> {
-        let spec = &self.agent.spec;
-        let is_recorded = |spec: &AgentSpec| spec.storage != Some(Storage::Memory) && spec.database_url.is_none();
-        let is_measured = is_recorded(spec) && self.agent.canary().is_none_or(|canary| is_recorded(&canary.over(spec)));
-        self.status.started_at.as_ref().filter(|_| is_measured).map(|started| started.0)
+        self.status.started_at.as_ref().filter(|_| is_recorded(&self.agent)).map(|started| started.0)
     }
 
     async fn read(&self, context: &Context, tenancy: &Tenancy, since: Timestamp, now: Timestamp) -> Result<Reading, String> {

@@ -168,7 +168,7 @@ fn present(spec: &AgentSpec) -> Result<Value, Error> {
 }
 
 fn phase(agent: &Agent) -> Option<CanaryPhase> {
-    Some(agent.status.as_ref()?.canary.as_ref()?.phase)
+    Some(agent.canary_status()?.phase)
 }
 
 /// 409 while there is a canary, or the end of one.

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::Value;
 use slipway_api::agent::Storage;
+use slipway_api::canary::CanaryPhase;
 use slipway_api::{Agent, AgentSpec, CanaryStatus, condition, ids};
 use slipway_evaluation::{Profile, threshold};
 use slipway_http::Error;
@@ -123,6 +124,7 @@ pub(crate) struct AgentState {
     pub storage: ConversationStorage,
     /// What new pods run; none before the operator has looked at it.
     pub run_hash: Option<Box<str>>,
+    /// What its canary runs; none without one.
     pub canary_run: Option<Box<CanaryRun>>,
     /// Whether its Service has a ready pod, and since when; none before the operator has looked at it.
     pub serves: Option<(bool, Timestamp)>,
@@ -134,8 +136,6 @@ pub(crate) struct AgentState {
     pub min_score: f64,
     /// The same of safety alone, 0 to 1.
     pub safety_floor: Option<f64>,
-    /// The percentage of conversations that its canary has, if it has some.
-    pub canary: Option<u8>,
 }
 
 /// What is wrong with an agent, as its condition says it.
@@ -158,8 +158,8 @@ pub(crate) struct CanaryRun {
 
 impl CanaryRun {
     /// None of one that was rolled back, which has no pods.
-    fn of(status: &slipway_api::CanaryStatus) -> Option<Self> {
-        let has_ended = status.phase == slipway_api::canary::CanaryPhase::RolledBack;
+    fn of(status: &CanaryStatus) -> Option<Self> {
+        let has_ended = status.phase == CanaryPhase::RolledBack;
         (!has_ended).then(|| Self {
             run_hash: status.run_hash.as_deref().map(Into::into),
             version: status.version.as_deref().map(Into::into),
@@ -170,6 +170,11 @@ impl CanaryRun {
 }
 
 impl AgentState {
+    /// The percentage of conversations that its canary has, if it has some.
+    pub(crate) fn canary_share(&self) -> Option<u8> {
+        self.canary_run.as_ref().map(|run| run.share).filter(|share| *share > 0)
+    }
+
     fn of(agent: &Agent, view: &View) -> Self {
         let governance = agent.spec.governance.as_ref();
         let profile = Profile::of(governance.and_then(|governance| governance.risk_profile).unwrap_or_default());
@@ -189,13 +194,12 @@ impl AgentState {
             replicas: view.replicas,
             storage: ConversationStorage::of(&agent.spec),
             run_hash: status.and_then(|status| status.run_hash.as_deref()).map(Into::into),
-            canary_run: status.and_then(|status| status.canary.as_ref()).and_then(CanaryRun::of).map(Box::new),
+            canary_run: agent.canary_status().and_then(CanaryRun::of).map(Box::new),
             serves: available.map(|found| (found.status == "True", found.last_transition_time.0)),
             alerting: alerting.map(Box::new),
             ready_replicas: status.map(|status| status.replicas),
             min_score: threshold(&profile, governance.and_then(|governance| governance.min_quality_score), None),
             safety_floor: profile.safety_floor,
-            canary: status.and_then(|status| status.canary.as_ref()).map(CanaryStatus::share).filter(|share| *share > 0),
         }
     }
 }
@@ -414,7 +418,7 @@ mod tests {
             ("canary: {phase: Promoting, weight: 100}", Some(100)),
             ("canary: {phase: Draining, weight: 10}", None),
         ] {
-            assert_eq!(item(&agent("replicas: 1", "", canary)).unwrap().data.canary, share, "{canary}");
+            assert_eq!(item(&agent("replicas: 1", "", canary)).unwrap().data.canary_share(), share, "{canary}");
         }
     }
 

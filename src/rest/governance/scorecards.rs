@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_api::Track;
-use slipway_governance::{Dimension, DimensionName, Grade, Measurements, Metric, Scorecard, Status};
+use slipway_governance::{Dimension, DimensionName, Grade, Measurements, Metric, Scorecard, Status, rounded};
 use slipway_http::Error;
 
 use crate::agents::AgentState;
@@ -15,7 +15,7 @@ use crate::answer::Data;
 use crate::call::Call;
 use crate::list_cache::ListEntry;
 use crate::page::{self, Page, page_of};
-use crate::radar::{self, Fleet, Reading, Snapshot, rounded};
+use crate::radar::{self, Fleet, Reading, Snapshot};
 
 /// What an agent has reached within the last 24 hours.
 #[derive(Debug, Serialize, JsonSchema)]

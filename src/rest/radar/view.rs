@@ -8,7 +8,7 @@ use serde::Serialize;
 use slipway_api::Track;
 use slipway_database::{AgentUsage, Used};
 use slipway_governance::radar::{self, Figures, Health, Seen};
-use slipway_governance::{Estimate, Share, Usage};
+use slipway_governance::{Estimate, Share, Usage, rounded};
 
 use super::alerts::{AlertView, is_told_in_trouble};
 use super::fleet::{Origin, Reading, Snapshot};
@@ -301,11 +301,6 @@ impl TrackMetrics {
             at_least: counts.chain(estimates).collect(),
         }
     }
-}
-
-/// To two digits.
-pub(crate) fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 #[cfg(test)]

@@ -79,7 +79,6 @@ mod tests {
             ready_replicas: None,
             min_score: 75.0,
             safety_floor: None,
-            canary: None,
         };
         let item = ListEntry { id: "ag_1".to_owned(), version: 1, created: 0, search: "".into(), json: "{}".into(), omitted: None, data };
         Target { key: Key::new("team-a", "helper"), item: Arc::new(item) }

@@ -2,6 +2,7 @@
 
 use http::{Request, Response};
 use kube::client::Body;
+use slipway_evaluation::canary_gate::words;
 use slipway_evaluation::wire::GateSubject;
 use slipway_http::callback::CallbackKey;
 use slipway_release::gate::{JUDGE, webhook_run_name};

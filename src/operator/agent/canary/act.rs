@@ -1,5 +1,5 @@
 //! What is written to an Agent and beside it to end a canary or to have it evaluated. All patches hold only for the Agent as it was
-//! decided on: who has changed it meanwhile is heard of, and it is decided anew.
+//! decided on: after a change by others it is decided anew.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::api::{Api, Patch};
@@ -14,9 +14,6 @@ use super::seen::{Book, Seen};
 use super::story::By;
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
-
-/// REST's field manager.
-const REST: &str = "slipway-rest";
 
 fn api(agent: &Agent, context: &Context) -> Api<Agent> {
     Api::namespaced(context.client.clone(), &Key::of(agent).namespace)
@@ -35,7 +32,7 @@ fn book(meta: &ObjectMeta) -> Book {
     let entry = writer(meta);
     let by = match entry.and_then(|entry| entry.manager.as_deref()) {
         _ if !is_asked => By::Spec,
-        Some(REST) => By::Rest,
+        Some(labels::REST) => By::Rest,
         Some(MANAGER) => By::Analysis,
         _ => By::Annotation,
     };

@@ -1,8 +1,8 @@
 //! What becomes of a canary, from the Agent and what was seen. Pure.
 //!
-//! It is looked at in one order: what was asked for, what stops the agent, what is wrong, what a gate waits for, what the pods can take,
-//! and last what analysis says. A patch of the spec comes back as a spec without a canary, which [`ending`](super::ending) tells of: so
-//! that REST, kubectl, analysis and whoever changes the spec by hand tell one story.
+//! Reasons count in one order: what was asked for, what stops the agent, what is wrong, what a gate waits for, what the pods can take,
+//! and last what analysis says. A patch of the spec comes back as a spec without a canary, of which [`ending`](super::ending) publishes the
+//! Event: a canary ends the same way by REST, kubectl, analysis and a change of the spec.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::figures::figures;
 use super::ladder::{self, Move};
 use super::seen::{Book, Seen};
 use super::story::{self, By, Story};
-use super::{action, before, ending, is_active, said_before, spec_hash};
+use super::{ending, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
 
@@ -28,8 +28,9 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// None where it has to be known first who has written what of the Agent ([`Seen::book`]).
 pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decision> {
-    let before = before(agent);
-    let is_asked = action(agent).is_some();
+    let before = agent.canary_status();
+    let is_asked = agent.canary_action().is_some();
+    let is_active = before.is_some_and(|before| before.phase.is_active());
     let asked = agent.canary().filter(|_| !agent.is_flaggers());
     let mut decision = match (before, asked) {
         (Some(before), _) if before.phase == CanaryPhase::Promoting => ending::promoting(before, seen, now),
@@ -41,12 +42,12 @@ pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decis
         (Some(before), None) => ending::ended(agent, before, seen, now)?,
         (None, None) => ending::none(agent),
         // It must not meet the canary that is about to begin.
-        (before, Some(_)) if is_asked && !before.is_some_and(is_active) => {
+        (before, Some(_)) if is_asked && !is_active => {
             Decision { status: before.cloned(), finding: said_before(agent), ..Decision::default() }
         }
         (before, Some(canary)) => Course::new(agent, canary, before, seen, now).run()?,
     };
-    if is_asked && !before.is_some_and(is_active) {
+    if is_asked && !is_active {
         decision.act = Act::DropAnnotation;
     }
     Some(decision)
@@ -69,7 +70,7 @@ impl<'a> Course<'a> {
     fn new(agent: &'a Agent, canary: &'a Canary, stood: Option<&'a CanaryStatus>, seen: &'a Seen, now: Timestamp) -> Self {
         let content = content::promoted(agent).map(|promoted| content_of(&promoted).content_hash()).unwrap_or_default();
         let hash = spec_hash(canary);
-        let is_same = |stood: &&CanaryStatus| is_active(stood) && stood.spec_hash == hash && stood.content == content;
+        let is_same = |stood: &&CanaryStatus| stood.phase.is_active() && stood.spec_hash == hash && stood.content == content;
         let before = stood.filter(is_same);
         let began = || Some(Time(condition::whole_seconds(now)));
         let fresh =
@@ -133,7 +134,7 @@ impl<'a> Course<'a> {
 
     fn run(mut self) -> Option<Decision> {
         // One that begins has yet to be told of, so that its end can be.
-        if let Some(word) = action(self.agent).filter(|_| self.before.is_some()) {
+        if let Some(word) = self.agent.canary_action().filter(|_| self.before.is_some()) {
             return self.asked(word);
         }
         if let Some(why) = self.agent.stopped_by() {
@@ -183,7 +184,7 @@ impl<'a> Course<'a> {
     fn awaits(self, evaluation: &Evaluation) -> Decision {
         let name = evaluation.run.as_ref().map(|run| run.name.clone()).unwrap_or_default();
         let is_ready = self.seen.is_settled() && self.seen.serving_pods() > 0;
-        let awaiting = |words: String| (None, "AwaitingEvaluation".to_owned(), words);
+        let awaiting = |words: String| (None, condition::AWAITING_EVALUATION.to_owned(), words);
         let (holds, reason, message) = match evaluation.state {
             State::Runs => awaiting(format!("it serves nobody until evaluation {name} has passed")),
             _ if !is_ready => self.on_its_way(),
@@ -318,7 +319,7 @@ impl<'a> Course<'a> {
         Some(Decision { act: Act::DropAnnotation, ..self.stands() })
     }
 
-    /// It stands as it stood until the spec has changed.
+    /// The status stays as it is until the spec has changed.
     fn patches(self, end: End) -> Decision {
         Decision { act: Act::Patch(end), ..self.stands() }
     }
@@ -328,7 +329,7 @@ impl<'a> Course<'a> {
         Decision { status: self.before.cloned(), events: self.events, finding, next: Some(SOON), ..Decision::default() }
     }
 
-    /// Slipway rolls it back. The status says why before the spec changes, so that the reason is told whoever is killed in between.
+    /// Slipway rolls it back. The status says why before the spec changes, so that a manager that is killed in between does not lose the reason.
     fn roll_back(mut self, why: String) -> Option<Decision> {
         let why = cut(why);
         if self.before.and_then(|before| before.message.as_ref()) != Some(&why) {

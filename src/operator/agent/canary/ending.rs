@@ -1,4 +1,4 @@
-//! How a canary ends: what was asked for is told, a promotion waits until the stable track runs it, and users are taken away before
+//! How a canary ends: an Event says who ended it, a promotion waits until the stable track runs it, and users are taken away before
 //! its pods are. Pure.
 
 use std::time::Duration;
@@ -11,9 +11,9 @@ use slipway_api::{Agent, CanaryStatus};
 use slipway_release::content_of;
 
 use super::decision::{Decision, cut};
+use super::ladder;
 use super::seen::{Book, Seen, Stable};
 use super::story::{self, By};
-use super::{action, ladder};
 
 /// How long REST's replicas, gateways and meshes have to hear that nobody is sent to a canary any more, before its pods go.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub(super) fn none(agent: &Agent) -> Decision {
 /// None where it is not known who has written that.
 pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &Seen, now: Timestamp) -> Option<Decision> {
     let Book { by, .. } = seen.book.as_ref()?;
-    let is_promoted = match action(agent) {
+    let is_promoted = match agent.canary_action() {
         Some(word) => word == "promote",
         None => !agent.is_flaggers() && content_of(agent).content_hash() == before.content,
     };

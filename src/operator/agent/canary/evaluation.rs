@@ -1,7 +1,7 @@
 //! The evaluation of a canary, where a gate asks for one: which run it is, and what has become of it.
 //!
-//! The run is called after the Agent's UID, the canary's content and the attempt, so that whoever looks finds the same one. A run that
-//! ended without scores is repeated, as releases' runs are.
+//! The name of the run follows from the Agent's UID, the canary's content and the attempt. A run that ended without scores is repeated, as
+//! releases' runs are.
 
 use slipway_api::condition::READY;
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider};

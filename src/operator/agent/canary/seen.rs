@@ -2,14 +2,13 @@
 
 use jiff::Timestamp;
 use kube::Resource;
-use slipway_api::agent::Storage;
 use slipway_api::condition::{APPROVED, RELEASE_REJECTED};
-use slipway_api::{Agent, AgentSpec, CanaryStatus, Track};
+use slipway_api::{Agent, CanaryStatus, Track};
 use slipway_cluster::Key;
 
+use super::Brought;
 use super::evaluation::{self, Evaluation, State};
 use super::story::By;
-use super::{Brought, before};
 use crate::agent::Progress;
 use crate::agent::pin;
 use crate::agent::resolve::{Fault, Resolved};
@@ -18,7 +17,7 @@ use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
 use crate::children::Outcome;
 use crate::context::Context;
-use crate::governance::canary::Reading;
+use crate::governance::canary::{Reading, is_recorded};
 
 /// All that is decided by.
 #[derive(Debug, Clone)]
@@ -107,7 +106,7 @@ impl Seen {
 }
 
 pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> Seen {
-    let (key, stood) = (Key::of(agent), before(agent));
+    let (key, stood) = (Key::of(agent), agent.canary_status());
     let Brought { fault, waits, run_hash } = progress.canary.clone();
     let active = agent.status.as_ref().and_then(|status| status.active_release);
     let version = match &progress.resolved {
@@ -129,9 +128,7 @@ pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> S
         stable: stable(agent, progress, context),
         stable_version: version,
         evaluation: agent.canary().and_then(|canary| evaluation::of(agent, canary, stood, context)),
-        is_measurable: context.tenancy.is_some()
-            && is_recorded(&agent.spec)
-            && agent.canary().is_none_or(|canary| is_recorded(&canary.over(&agent.spec))),
+        is_measurable: context.tenancy.is_some() && is_recorded(agent),
         reading: context.caches.canary_measured.of(&key).flatten(),
         book: None,
     }
@@ -140,11 +137,6 @@ pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> S
 /// Whether the Deployment of that name was as it should be already, so that its status is that of the pods which are wanted.
 fn is_unchanged(progress: &Progress, name: String) -> bool {
     progress.applied.outcomes.contains(&(ChildKind::Deployment, name, Outcome::Unchanged))
-}
-
-/// Whether requests are counted in the platform's database.
-fn is_recorded(spec: &AgentSpec) -> bool {
-    spec.storage != Some(Storage::Memory) && spec.database_url.is_none()
 }
 
 fn stable(agent: &Agent, progress: &Progress, context: &Context) -> Stable {

@@ -1,4 +1,4 @@
-//! What is told of a canary: Events, each of which is there once, whoever is killed while telling it.
+//! The Events of a canary. Each is there once, also where a manager is killed while it publishes.
 
 use kube::Resource;
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ fn version(status: &CanaryStatus) -> &str {
     status.version.as_deref().unwrap_or("canary")
 }
 
-/// It is told before the status says when that was, so that it is known by the spec that asks for it.
+/// It is published before the status has the time of the beginning, so that the generation of the spec identifies it.
 pub(super) fn started(agent: &Agent, status: &CanaryStatus) -> Story {
     Story {
         warning: false,

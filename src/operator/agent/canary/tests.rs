@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
-use slipway_api::{AgentStatus, EvaluationRunSpec};
+use slipway_api::canary::CanaryPhase;
+use slipway_api::{AgentStatus, EvaluationRunSpec, labels};
 use slipway_governance::canary::Evidence;
 
 use super::decision::End;
@@ -21,7 +22,7 @@ const STEPS: &str =
 const MANUAL: &str =
     "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {promotion: manual, intervalSeconds: 60}}";
 
-/// So many seconds after the canary began.
+/// This many seconds after the canary began.
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
@@ -58,7 +59,7 @@ fn book(by: By, barrier: Option<&str>) -> Book {
     Book { by, asked_at: "noon".to_owned(), barrier: barrier.map(str::to_owned) }
 }
 
-/// Requests of which so many failed, of both tracks, read at that second.
+/// Requests of both tracks, and how many of them failed, read at that second.
 fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Reading {
     let of = |(ended, errors): (i64, i64)| {
         let mut latency = vec![0; 16];

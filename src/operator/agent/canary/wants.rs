@@ -3,7 +3,7 @@
 use slipway_api::canary::CanaryPhase;
 use slipway_api::{Agent, AgentSpec, Canary, CanaryStatus};
 
-use super::{before, ladder, spec_hash};
+use super::{ladder, spec_hash};
 
 /// What of a canary there should be.
 pub(in crate::agent) enum Wants {
@@ -15,7 +15,7 @@ pub(in crate::agent) enum Wants {
 }
 
 pub(in crate::agent) fn wants(agent: &Agent) -> Wants {
-    let before = before(agent);
+    let before = agent.canary_status();
     let Some(canary) = agent.canary().filter(|_| !agent.is_flaggers()) else {
         // It has yet to be told how it ended, or users have yet to be taken away from it.
         return if before.is_some() { Wants::Keep } else { Wants::Nothing };

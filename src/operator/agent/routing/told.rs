@@ -5,7 +5,7 @@ use slipway_api::canary::{Carrier, CarrierName};
 use slipway_api::condition::{EXPOSED, Finding};
 use slipway_api::{Agent, CanaryStatus};
 
-use super::{Seen, exposure, takes_part};
+use super::{Seen, exposure};
 use crate::caches::child::Mesh;
 use crate::settings::Settings;
 
@@ -27,7 +27,7 @@ pub(in crate::agent) fn exposed(agent: &Agent, seen: &Seen, settings: &Settings)
 /// Who sends a canary its share, and who does not.
 pub(in crate::agent) fn carriers(agent: &Agent, canary: &CanaryStatus, seen: &Seen, settings: &Settings) -> Vec<Carrier> {
     let idle = || "the canary takes no requests now".to_owned();
-    let is_ready = takes_part(canary) && seen.has_services;
+    let is_ready = canary.phase.serves() && seen.has_services;
     let gateway = match programmed(agent, seen, settings) {
         Ok(_) if is_ready => Ok(()),
         Ok(_) => Err(idle()),
@@ -48,7 +48,7 @@ pub(in crate::agent) fn carriers(agent: &Agent, canary: &CanaryStatus, seen: &Se
         message: carries.err().unwrap_or_default(),
     };
     vec![
-        Carrier { name: CarrierName::Rest, carries: takes_part(canary), message: direct },
+        Carrier { name: CarrierName::Rest, carries: canary.phase.serves(), message: direct },
         carrier(CarrierName::Gateway, gateway),
         carrier(CarrierName::Mesh, mesh),
     ]

@@ -123,7 +123,7 @@ impl View {
     pub(super) fn of(agent: &Agent) -> Result<Self, Error> {
         let asked = agent.canary();
         let of_agent = agent.status.as_ref();
-        let status = of_agent.and_then(|status| status.canary.as_ref());
+        let status = agent.canary_status();
         let track = |figures: Option<&TrackFigures>| figures.map(Track::from).unwrap_or_default();
         let released = || of_agent.and_then(|status| status.active_release).map(|version| format!("v{version}"));
         let stable_version = status.and_then(|status| status.stable_version.clone()).or_else(|| agent.spec.version.clone());
