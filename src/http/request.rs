@@ -210,7 +210,7 @@ async fn collected(body: &mut Incoming, limit: usize, slot: &RequestSlot) -> Res
 }
 
 /// An upper estimate of the memory for a JSON body once it is parsed and serialised again.
-pub fn parsed_bytes(json: &[u8]) -> u64 {
+fn parsed_bytes(json: &[u8]) -> u64 {
     let (mut values, mut quoted, mut escaped) = (0_u64, false, false);
     for byte in json {
         match byte {
