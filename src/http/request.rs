@@ -22,7 +22,7 @@ use crate::query::Query;
 use crate::slots::RequestSlot;
 
 /// A larger JSON body is refused.
-const MAX_JSON_BYTES: usize = 1024 * 1024;
+pub const MAX_JSON_BYTES: usize = 1024 * 1024;
 /// The most that is read of a refused body before the answer, so that a client that is still sending sees the answer instead
 /// of a reset connection.
 const MAX_DISCARDED_BYTES: usize = 8 * 1024 * 1024;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use slipway_api::{Track, labels};
 use slipway_cluster::Key;
-use slipway_http::Error;
+use slipway_http::{Error, MAX_JSON_BYTES};
 
 use crate::random;
 
@@ -109,7 +109,8 @@ impl Shares<'_> {
             Some(at) => in_place_of_null(&body, at, &id),
             None => with_id(&body, begin, &id),
         };
-        Ok((self.of(&id), whole))
+        // What the agent would not take with an id it takes without one, and makes its own.
+        Ok(if whole.len() > MAX_JSON_BYTES { (stable, body) } else { (self.of(&id), whole) })
     }
 }
 
@@ -211,6 +212,23 @@ mod tests {
             let (destination, bytes) = chat(100, format!("{before}null{after}"));
             assert_eq!(String::from_utf8_lossy(&bytes), format!("{before}\"{NEW}\"{after}"));
             assert_eq!(destination, Destination::Of(Track::Canary));
+        }
+    }
+
+    #[test]
+    fn a_chat_without_room_for_an_id_goes_as_it_is_to_stable() {
+        for rest in ["\"}", "\",\"conversation_id\":null}"] {
+            let body = |bytes: usize| {
+                let start = "{\"message\":\"";
+                Bytes::from(format!("{start}{}{rest}", "x".repeat(bytes - start.len() - rest.len())))
+            };
+            let longer = chat(100, body(100)).1.len() - 100;
+            let (destination, bytes) = chat(100, body(MAX_JSON_BYTES - longer));
+            assert_eq!((destination, bytes.len()), (Destination::Of(Track::Canary), MAX_JSON_BYTES), "{rest}");
+            for bytes in [MAX_JSON_BYTES - longer + 1, MAX_JSON_BYTES] {
+                let as_it_is = chat(100, body(bytes)) == (Destination::Of(Track::Stable), body(bytes));
+                assert!(as_it_is, "{bytes} bytes with {rest}");
+            }
         }
     }
 
