@@ -24,7 +24,7 @@ use slipway_cluster::event::{EventSpec, Events};
 use slipway_evaluation::canary_gate::words;
 use slipway_evaluation::wire::{GateAnswer, GateCall, GateCredential, GateDecision, GateNext, GateOutcome, GateScore};
 use slipway_http::{Error, HeaderValue, header};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::keys::callback::CallbackKeySource;
 use subject::{Found, Seen};
@@ -39,6 +39,9 @@ const PAGE_SIZE: u32 = 50;
 /// How long the cluster may take, as Flagger waits 10 s for everything.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(4);
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a question waits for its place, as a controller may ask for all its rollouts in the same second.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(1);
+const PLACE_PAUSE: Duration = Duration::from_millis(20);
 const RETRY_SECONDS: u64 = 2;
 
 /// All phases of Flagger's rollouts, and those in which nothing is to be decided any more.
@@ -139,7 +142,7 @@ impl Gates {
             Known::None(why) => return Ok(GateAnswer::Refused { why: why.to_owned() }),
             Known::Unknown => return Ok(GateAnswer::Unknown { subject: None }),
         };
-        let place = self.place(&call.namespace)?;
+        let place = self.place(&call.namespace).await?;
         let subject = match subject::of(&agent, self.allow_heuristic) {
             Ok(subject) => subject,
             Err(why) => {
@@ -181,7 +184,7 @@ impl Gates {
             GateDecision::DefaultApproved => by_default("CanaryGateDefaultApproved", "passed"),
             GateDecision::DefaultRefused => by_default("CanaryGateFailed", "failed"),
         };
-        let place = self.place(&outcome.namespace)?;
+        let place = self.busy.enter(&outcome.namespace).ok_or_else(too_many)?;
         if let Known::Agent(agent) = (self.agents)(&Key::new(&outcome.namespace, &outcome.agent)) {
             self.tell(place, &agent, &outcome.phase, now, telling);
         }
@@ -193,8 +196,17 @@ impl Gates {
         Ok(key.gate().verify(namespace, &credential.0))
     }
 
-    fn place(&self, namespace: &str) -> Result<Place, Error> {
-        self.busy.enter(namespace).ok_or_else(|| later("too many questions of quality gates at once"))
+    /// A place, which may be free in a moment.
+    async fn place(&self, namespace: &str) -> Result<Place, Error> {
+        let entered = async {
+            loop {
+                if let Some(place) = self.busy.enter(namespace) {
+                    return place;
+                }
+                sleep(PLACE_PAUSE).await;
+            }
+        };
+        timeout(PLACE_TIMEOUT, entered).await.map_err(|_| too_many())
     }
 
     /// What is known of all runs of an agent.
@@ -261,6 +273,10 @@ fn is_away(error: &kube::Error) -> bool {
         kube::Error::SerdeError(_) => false,
         _ => true,
     }
+}
+
+fn too_many() -> Error {
+    later("too many questions of quality gates at once")
 }
 
 fn later(message: &str) -> Error {

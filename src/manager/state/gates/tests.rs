@@ -360,3 +360,19 @@ async fn one_namespace_takes_no_place_of_anothers() {
     assert!(busy.enter("team-a").is_some());
     assert!(busy.0.lock().unwrap().is_empty(), "nobody is remembered");
 }
+
+#[tokio::test]
+async fn rollouts_of_a_namespace_may_be_asked_about_at_once() {
+    let (gates, mut events) = gates(Some(agent(&json!({}))), Ok(vec![run("ev-1", &json!({}))]), false);
+    let call = ask(&json!({}));
+    let answers = futures::future::join_all((0..3 * MAX_OF_NAMESPACE).map(|_| gates.answer(call.clone(), NOW))).await;
+    for answer in answers {
+        assert!(matches!(answer.unwrap(), GateAnswer::Scored(GateScore { passed: true, .. })));
+    }
+    assert!(events.recv().await.is_some());
+    // For ever nobody waits.
+    let taken: Vec<Place> = (0..MAX_OF_NAMESPACE).map(|_| gates.busy.enter("team-b").unwrap()).collect();
+    assert_eq!(gates.place("team-b").await.err().unwrap().status(), 503);
+    drop(taken);
+    assert!(gates.place("team-b").await.is_ok());
+}
