@@ -243,7 +243,7 @@ impl Gates {
         let entered = async {
             loop {
                 if let Some(place) = self.busy.enter(namespace) {
-                    return place;
+                    break place;
                 }
                 sleep(PLACE_PAUSE).await;
             }
