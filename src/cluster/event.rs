@@ -61,9 +61,9 @@ impl Events {
         }
     }
 
-    /// Publishes an Event with a JSON payload. `which` identifies it: published again, it makes no second Event.
-    pub async fn publish_once(&self, about: &ObjectReference, event_spec: EventSpec, payload: &Value, which: &[&str]) {
-        self.make(&self.event(about, event_spec, Some(payload), which)).await;
+    /// Publishes an Event with a JSON payload. `which` identifies it: published again, it makes no second Event. Whether it is there.
+    pub async fn publish_once(&self, about: &ObjectReference, event_spec: EventSpec, payload: &Value, which: &[&str]) -> bool {
+        self.make(&self.event(about, event_spec, Some(payload), which)).await.is_some()
     }
 
     fn api(&self, event: &Event) -> Api<Event> {

@@ -39,6 +39,6 @@ pub use listen::listen;
 pub use proxies::{Network, Proxies};
 pub use query::Query;
 pub use reply::Reply;
-pub use request::{Request, parsed_bytes};
+pub use request::{MAX_JSON_BYTES, Request};
 pub use serve::{Drained, ServerLimits, serve};
 pub use slots::RequestSlot;

@@ -22,7 +22,7 @@ use crate::query::Query;
 use crate::slots::RequestSlot;
 
 /// A larger JSON body is refused.
-const MAX_JSON_BYTES: usize = 1024 * 1024;
+pub const MAX_JSON_BYTES: usize = 1024 * 1024;
 /// The most that is read of a refused body before the answer, so that a client that is still sending sees the answer instead
 /// of a reset connection.
 const MAX_DISCARDED_BYTES: usize = 8 * 1024 * 1024;
@@ -210,7 +210,7 @@ async fn collected(body: &mut Incoming, limit: usize, slot: &RequestSlot) -> Res
 }
 
 /// An upper estimate of the memory for a JSON body once it is parsed and serialised again.
-pub fn parsed_bytes(json: &[u8]) -> u64 {
+fn parsed_bytes(json: &[u8]) -> u64 {
     let (mut values, mut quoted, mut escaped) = (0_u64, false, false);
     for byte in json {
         match byte {

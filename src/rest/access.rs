@@ -37,6 +37,9 @@ use ttl_cache::TtlCache;
 const REVIEW_TTL: Duration = Duration::from_secs(5);
 /// How long a token that was valid is exempt from the failure limit.
 const GOOD_TOKEN_TTL: Duration = Duration::from_mins(15);
+/// For how long the credential of a gate is not limited after it was valid: rollouts may be days apart, and wrong credentials from
+/// everywhere are not to keep them out.
+const GOOD_GATE_TTL: Duration = Duration::from_hours(7 * 24);
 
 const TEAM_ID_HEADER: HeaderName = HeaderName::from_static("x-team-id");
 const TEAM_HEADER: HeaderName = HeaderName::from_static("x-team");
@@ -104,6 +107,8 @@ pub(crate) struct Access {
     callback_failures: FailureLimiter,
     /// Nor do wrong credentials of gates.
     gate_failures: FailureLimiter,
+    /// The credentials of gates that were valid. They are verified all the same.
+    good_gates: TtlCache<[u8; 32], ()>,
     reviews: TtlCache<AccessQuestion, bool>,
 }
 
@@ -118,6 +123,7 @@ impl Access {
             failures: FailureLimiter::new(Instant::now()),
             callback_failures: FailureLimiter::new(Instant::now()),
             gate_failures: FailureLimiter::new(Instant::now()),
+            good_gates: TtlCache::new(GOOD_GATE_TTL),
             reviews: TtlCache::new(REVIEW_TTL),
         }
     }
@@ -155,23 +161,25 @@ impl Access {
         self.callback_failures.succeeded(address);
     }
 
-    /// Takes an attempt with the credential of a gate, unless it was valid a moment ago: Flagger calls for all teams from one address.
-    fn attempt_gate(&self, credential: &str, address: IpAddr) -> Result<(), Error> {
-        let now = Instant::now();
-        match self.known_good.get(&gate_hash(credential), now) {
+    /// Takes an attempt with the credential of a gate, unless it was valid lately: Flagger calls for all teams from one address.
+    fn attempt_gate(&self, credential: &str, address: IpAddr, now: Instant) -> Result<(), Error> {
+        match self.good_gates.get(&gate_hash(credential), now) {
             Some(()) => Ok(()),
             None => self.gate_failures.attempt(address, now),
         }
     }
 
     /// Notes whether the credential of a gate was valid. None if it could not be verified, which is no fault of the caller.
-    pub(crate) fn gate_verified(&self, credential: &str, address: IpAddr, is_valid: Option<bool>) {
+    pub(crate) fn gate_verified(&self, credential: &str, address: IpAddr, is_valid: Option<bool>, now: Instant) {
+        let hash = gate_hash(credential);
+        // One that was known has taken nothing that could be returned.
+        let has_taken = self.good_gates.get(&hash, now).is_none();
         match is_valid {
-            Some(true) => self.known_good.put(gate_hash(credential), (), Instant::now()),
-            Some(false) => self.known_good.forget(&gate_hash(credential)),
+            Some(true) => self.good_gates.put(hash, (), now),
+            Some(false) => self.good_gates.forget(&hash),
             None => {}
         }
-        if is_valid != Some(false) {
+        if has_taken && is_valid != Some(false) {
             self.gate_failures.succeeded(address);
         }
     }
@@ -212,7 +220,7 @@ pub(crate) async fn admit(
     }
     if permission == Permission::Gate {
         // Without a credential the gate stays shut; nobody else is asked.
-        gate_credential(path, headers).map_or(Ok(()), |credential| context.access.attempt_gate(&credential, address))?;
+        gate_credential(path, headers).map_or(Ok(()), |credential| context.access.attempt_gate(&credential, address, Instant::now()))?;
         return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
     }
     let caller = context.access.caller(headers, address).await?;
@@ -413,9 +421,9 @@ pub(crate) fn gate_credential(path: &Path, headers: &HeaderMap) -> Option<String
     given.or_else(|| password(headers)).filter(|credential| credential.len() == CREDENTIAL_BYTES)
 }
 
-/// Only hashes are kept. A token is no credential.
+/// Only hashes are kept.
 fn gate_hash(credential: &str) -> [u8; 32] {
-    Sha256::new().chain_update(b"gate\0").chain_update(credential).finalize().into()
+    Sha256::digest(credential).into()
 }
 
 /// The password of Authorization: Basic, empty if it cannot be read. None without such a header.
@@ -487,6 +495,32 @@ mod tests {
         ] {
             assert_eq!(gate_credential(&path, &headers).as_ref(), expected, "{what}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_right_credential_of_a_gate_gives_a_wrong_one_nothing() {
+        let away = |_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
+        };
+        let access = Access::new(Client::new(tower::service_fn(away), "default"), Authentication::Off, "a".to_owned());
+        let (address, begun) = (IpAddr::from([192, 0, 2, 1]), Instant::now());
+        let ask = |credential: &str, is_valid: bool, now: Instant| {
+            let taken = access.attempt_gate(credential, address, now);
+            if taken.is_ok() {
+                access.gate_verified(credential, address, Some(is_valid), now);
+            }
+            taken.is_ok()
+        };
+        assert!(ask("right", true, begun));
+        for days in [0, 6, 12] {
+            let now = begun + Duration::from_hours(24 * days);
+            while ask("wrong", false, now) {}
+            assert!(ask("right", true, now), "it was right within a week");
+            assert!(!ask("wrong", false, now), "and has nothing to give");
+        }
+        let later = begun + Duration::from_hours(24 * 20);
+        while ask("wrong", false, later) {}
+        assert!(!ask("right", true, later), "it is forgotten");
     }
 
     #[test]

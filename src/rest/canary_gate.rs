@@ -10,7 +10,7 @@ mod tracked;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::api::{Api, ObjectMeta, PostParams};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -182,7 +182,7 @@ async fn decide(call: &Call, address: IpAddr, question: Result<Question, String>
     let asked = question.passed_on(credential);
     let answer = call.context.state.gate(&asked).await;
     let is_valid = answer.as_ref().ok().map(|answer| *answer != GateAnswer::NotValid);
-    call.context.access.gate_verified(&asked.credential.0, address, is_valid);
+    call.context.access.gate_verified(&asked.credential.0, address, is_valid, Instant::now());
     match answer {
         Err(error) => {
             log(&call.id, &error);

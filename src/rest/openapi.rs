@@ -237,6 +237,13 @@ mod tests {
         let fields = config["properties"].as_object().unwrap();
         assert!(fields.contains_key("system_prompt") && fields.contains_key("governance") && fields.contains_key("analysis"));
         assert!(["slug", "suspend", "canary", "expose", "overrides", "enabled"].iter().all(|none| !fields.contains_key(*none)));
+        let told = &document["components"]["schemas"]["Canary"]["properties"]["config"];
+        let kinds = |config: &Value| config["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            (kinds(told), &told["required"]),
+            (kinds(config), &Value::Null),
+            "what was asked for is told, and nothing without a canary"
+        );
     }
 
     #[test]

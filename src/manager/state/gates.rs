@@ -8,8 +8,8 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ use slipway_cluster::event::{EventSpec, Events};
 use slipway_evaluation::canary_gate::said;
 use slipway_evaluation::wire::{GateAnswer, GateCall, GateCredential, GateDecision, GateNext, GateOutcome, GateScore};
 use slipway_http::{Error, HeaderValue, header};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::keys::callback::CallbackKeySource;
 use subject::{Found, Seen};
@@ -39,6 +39,13 @@ const PAGE_SIZE: u32 = 50;
 /// How long the cluster may take, as Flagger waits 10 s for everything.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(4);
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a question waits for its place, as a controller may ask for all its rollouts in the same second.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(1);
+const PLACE_PAUSE: Duration = Duration::from_millis(20);
+/// How often and how many Events are tried again whose subject is that the cluster is away.
+const INSIST_PAUSE: Duration = Duration::from_secs(15);
+const INSIST_TIMES: u32 = 120;
+const MAX_INSISTED: usize = 64;
 const RETRY_SECONDS: u64 = 2;
 
 /// All phases of Flagger's rollouts, and those in which nothing is to be decided any more.
@@ -75,6 +82,8 @@ pub(super) struct Gates {
     events: Events,
     allow_heuristic: bool,
     busy: Busy,
+    /// The Events that are tried until they are there.
+    insisted: Arc<Mutex<HashSet<String>>>,
 }
 
 /// How many questions of each namespace are being answered.
@@ -120,9 +129,41 @@ struct Telling {
     run: String,
 }
 
+/// The Event, ready to be published.
+struct Notice {
+    about: ObjectReference,
+    reason: &'static str,
+    warning: bool,
+    note: String,
+    payload: Value,
+    which: [String; 3],
+}
+
+impl Notice {
+    fn of(agent: &Agent, phase: &str, now: Timestamp, telling: Telling) -> Self {
+        let phase = PHASES.into_iter().find(|known| *known == phase).unwrap_or("unknown");
+        let Telling { reason, warning, note, mut payload, run } = telling;
+        payload["phase"] = json!(phase);
+        let hour = (now.as_second() / 3600).to_string();
+        Self { about: agent.object_ref(&()), reason, warning, note, payload, which: [run, phase.to_owned(), hour] }
+    }
+
+    /// Whether it is there now.
+    async fn publish(&self, events: &Events) -> bool {
+        let Self { about, reason, warning, note, payload, which } = self;
+        let spec = EventSpec { warning: *warning, reason: (*reason).to_owned(), action: "Gate", note: note.clone() };
+        let which = which.each_ref().map(String::as_str);
+        timeout(EVENT_TIMEOUT, events.publish_once(about, spec, payload, &which)).await.unwrap_or(false)
+    }
+
+    fn id(&self) -> String {
+        json!([self.about.uid, self.reason, self.which]).to_string()
+    }
+}
+
 impl Gates {
     pub(super) fn new(client: Client, key: CallbackKeySource, agents: Agents, events: Events, allow_heuristic: bool) -> Self {
-        Self { client, key, agents, events, allow_heuristic, busy: Busy::default() }
+        Self { client, key, agents, events, allow_heuristic, busy: Busy::default(), insisted: Arc::default() }
     }
 
     /// Verifies a question, and answers it as far as the agent's own results do.
@@ -139,7 +180,7 @@ impl Gates {
             Known::None(why) => return Ok(GateAnswer::Refused { why: why.to_owned() }),
             Known::Unknown => return Ok(GateAnswer::Unknown { subject: None }),
         };
-        let place = self.place(&call.namespace)?;
+        let place = self.place(&call.namespace).await?;
         let subject = match subject::of(&agent, self.allow_heuristic) {
             Ok(subject) => subject,
             Err(why) => {
@@ -181,9 +222,13 @@ impl Gates {
             GateDecision::DefaultApproved => by_default("CanaryGateDefaultApproved", "passed"),
             GateDecision::DefaultRefused => by_default("CanaryGateFailed", "failed"),
         };
-        let place = self.place(&outcome.namespace)?;
         if let Known::Agent(agent) = (self.agents)(&Key::new(&outcome.namespace, &outcome.agent)) {
-            self.tell(place, &agent, &outcome.phase, now, telling);
+            if matches!(outcome.decision, GateDecision::DefaultApproved | GateDecision::DefaultRefused) {
+                self.insist(Notice::of(&agent, &outcome.phase, now, telling));
+            } else {
+                let place = self.busy.enter(&outcome.namespace).ok_or_else(too_many)?;
+                self.tell(place, &agent, &outcome.phase, now, telling);
+            }
         }
         Ok(GateAnswer::Noted)
     }
@@ -193,8 +238,17 @@ impl Gates {
         Ok(key.gate().verify(namespace, &credential.0))
     }
 
-    fn place(&self, namespace: &str) -> Result<Place, Error> {
-        self.busy.enter(namespace).ok_or_else(|| later("too many questions of quality gates at once"))
+    /// A place, which may be free in a moment.
+    async fn place(&self, namespace: &str) -> Result<Place, Error> {
+        let entered = async {
+            loop {
+                if let Some(place) = self.busy.enter(namespace) {
+                    break place;
+                }
+                sleep(PLACE_PAUSE).await;
+            }
+        };
+        timeout(PLACE_TIMEOUT, entered).await.map_err(|_| too_many())
     }
 
     /// What is known of all runs of an agent.
@@ -214,21 +268,38 @@ impl Gates {
 
     /// Publishes an Event while the answer is on its way. The place is taken until that is done.
     fn tell(&self, place: Place, agent: &Agent, phase: &str, now: Timestamp, telling: Telling) {
-        let phase = PHASES.into_iter().find(|known| *known == phase).unwrap_or("unknown");
-        let Telling { reason, warning, note, mut payload, run } = telling;
-        payload["phase"] = json!(phase);
-        let hour = (now.as_second() / 3600).to_string();
-        let (events, about): (Events, ObjectReference) = (self.events.clone(), agent.object_ref(&()));
-        let spec = EventSpec { warning, reason: reason.to_owned(), action: "Gate", note };
+        let (events, notice) = (self.events.clone(), Notice::of(agent, phase, now, telling));
         tokio::spawn(async move {
-            let which = [&*run, phase, &*hour];
-            let publishing = events.publish_once(&about, spec, &payload, &which);
-            if timeout(EVENT_TIMEOUT, publishing).await.is_err() {
-                tracing::warn!(reason, "an Event of a quality gate was given up");
+            if !notice.publish(&events).await {
+                tracing::warn!(reason = notice.reason, "an Event of a quality gate was given up");
             }
             drop(place);
         });
     }
+
+    /// Publishes an Event once the cluster answers again.
+    fn insist(&self, notice: Notice) {
+        let (events, insisted, id) = (self.events.clone(), self.insisted.clone(), notice.id());
+        {
+            let mut all = locked(&insisted);
+            if all.len() >= MAX_INSISTED || !all.insert(id.clone()) {
+                return;
+            }
+        }
+        tokio::spawn(async move {
+            for _ in 0..INSIST_TIMES {
+                if notice.publish(&events).await {
+                    break;
+                }
+                sleep(INSIST_PAUSE).await;
+            }
+            locked(&insisted).remove(&id);
+        });
+    }
+}
+
+fn locked(insisted: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> {
+    insisted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn scored(score: GateScore, run: &str, by: &str) -> Telling {
@@ -261,6 +332,10 @@ fn is_away(error: &kube::Error) -> bool {
         kube::Error::SerdeError(_) => false,
         _ => true,
     }
+}
+
+fn too_many() -> Error {
+    later("too many questions of quality gates at once")
 }
 
 fn later(message: &str) -> Error {

@@ -29,8 +29,12 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
             // A contradicting annotation would take precedence.
             patch["metadata"]["annotations"][labels::SUSPEND] = Value::Null;
         }
-        if spec.get("canary").is_some() {
+        if let Some(canary) = spec.get("canary") {
             patch["metadata"]["annotations"][labels::CANARY_WEIGHT] = Value::Null;
+            // What was asked of the canary before is not to meet this one. With none it tells how that one ended.
+            if !canary.is_null() {
+                patch["metadata"]["annotations"][labels::CANARY_ACTION] = Value::Null;
+            }
         }
         Ok(patch)
     });

@@ -154,6 +154,8 @@ pub(crate) struct CanaryRun {
     pub stable_version: Option<Box<str>>,
     /// The percentage of conversations that go to it.
     pub share: u8,
+    /// When it began, in seconds since 1970: the Services of tracks come and go with it.
+    pub began: i64,
 }
 
 impl CanaryRun {
@@ -165,6 +167,7 @@ impl CanaryRun {
             version: status.version.as_deref().map(Into::into),
             stable_version: status.stable_version.as_deref().map(Into::into),
             share: status.share(),
+            began: status.started_at.as_ref().map_or(0, |started| started.0.as_second()),
         })
     }
 }

@@ -37,7 +37,7 @@ pub(super) async fn ask(context: &Context, asked: &GateCall, subject: Option<&Ga
     let scores = match timeout(MLFLOW_TIMEOUT, asking).await {
         Ok(Ok(scores)) => scores,
         // It is there, and of another mind.
-        Ok(Err(Fault::Refused { .. } | Fault::ExperimentDeleted(_))) => None,
+        Ok(Err(Fault::Refused { status: ..500, .. } | Fault::ExperimentDeleted(_))) => None,
         Ok(Err(fault)) => return Tracked::Away(fault.to_string()),
         Err(_) => return Tracked::Away(format!("MLflow has not answered within {} s", MLFLOW_TIMEOUT.as_secs())),
     };

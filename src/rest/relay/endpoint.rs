@@ -34,8 +34,8 @@ const PRUNE_AT_LEN: usize = 1024;
 /// The address of an agent, and the token for calls to it.
 pub(super) struct Endpoint {
     expires: Instant,
-    /// The creation time of the agent; a later agent of the name has another Service.
-    created: i64,
+    /// Since when there is such a Service: a later agent of the name, or a later canary, has another.
+    since: i64,
     pub address: IpAddr,
     pub token: Option<HeaderValue>,
 }
@@ -61,7 +61,8 @@ impl Endpoints {
     pub(super) async fn find(&self, target: &Target, destination: Destination) -> Result<Arc<Endpoint>, Error> {
         let now = Instant::now();
         let key = destination.key(&target.key);
-        let known = self.known().get(&*key).filter(|endpoint| now < endpoint.expires && endpoint.created == target.item.created).cloned();
+        let known =
+            self.known().get(&*key).filter(|endpoint| now < endpoint.expires && endpoint.since == since(target, destination)).cloned();
         match known {
             Some(endpoint) => Ok(endpoint),
             None => Box::pin(self.resolve(target, destination)).await,
@@ -113,8 +114,12 @@ impl Endpoints {
         let (agent, service) = futures::try_join!(agents.get_metadata(name), services.get_opt(&key.name)).map_err(failed)?;
         let address = address(&agent, service.as_ref(), destination).map_err(|why| response::without_service(target, &why))?;
         let now = Instant::now();
-        let endpoint =
-            Arc::new(Endpoint { expires: now + ENDPOINT_TTL, created: target.item.created, address, token: self.token(&target.item.id) });
+        let endpoint = Arc::new(Endpoint {
+            expires: now + ENDPOINT_TTL,
+            since: since(target, destination),
+            address,
+            token: self.token(&target.item.id),
+        });
         let mut known = self.known();
         if known.len() >= PRUNE_AT_LEN {
             known.retain(|_, endpoint| now < endpoint.expires);
@@ -126,6 +131,12 @@ impl Endpoints {
     fn token(&self, agent: &str) -> Option<HeaderValue> {
         token(self.sign.as_ref(), agent)
     }
+}
+
+/// The creation time of the agent, or for a track's own Service the time when its canary began.
+fn since(target: &Target, destination: Destination) -> i64 {
+    let canary = target.item.data.canary_run.as_deref().filter(|_| destination != Destination::Agent);
+    canary.map_or(target.item.created, |canary| canary.began)
 }
 
 /// The token for calls to `audience`, as a header.

@@ -8,15 +8,16 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 use slipway_api::{Track, labels};
 use slipway_cluster::Key;
-use slipway_http::Error;
+use slipway_http::{Error, MAX_JSON_BYTES};
 
 use crate::random;
 
 /// The field of a chat that names its conversation.
 const CONVERSATION: &str = "conversation_id";
+const NULL: &str = "null";
 
 /// The Service that a call goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,24 +97,20 @@ impl Shares<'_> {
         let Some(begin) = body.iter().position(|byte| !is_space(*byte)).filter(|at| body.get(*at) == Some(&b'{')) else {
             return Ok((stable, body));
         };
-        let Ok(Head { conversation_id }) = serde_json::from_slice(&body) else { return Ok((stable, body)) };
-        let (id, body) = match conversation_id {
-            Given::Id(id) => (id, body),
-            Given::Nothing => {
-                charge(body.len() as u64)?;
-                let id = new_id()?;
-                let whole = with_id(&body, begin, &id);
-                (id, whole)
-            }
-            Given::Null => {
-                charge(slipway_http::parsed_bytes(&body))?;
-                let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(&body) else { return Ok((stable, body)) };
-                let id = new_id()?;
-                fields.insert(CONVERSATION.to_owned(), Value::String(id.clone()));
-                (id, serde_json::to_vec(&fields).map_err(Error::internal)?.into())
-            }
+        let null = match given(&body) {
+            None => return Ok((stable, body)),
+            Some(Given::Id(id)) => return Ok((self.of(&id), body)),
+            Some(Given::Null(at)) => Some(at),
+            Some(Given::Nothing) => None,
         };
-        Ok((self.of(&id), body))
+        charge(body.len() as u64)?;
+        let id = new_id()?;
+        let whole = match null {
+            Some(at) => in_place_of_null(&body, at, &id),
+            None => with_id(&body, begin, &id),
+        };
+        // What the agent would not take with an id it takes without one, and makes its own.
+        Ok(if whole.len() > MAX_JSON_BYTES { (stable, body) } else { (self.of(&id), whole) })
     }
 }
 
@@ -125,6 +122,13 @@ fn with_id(body: &Bytes, begin: usize, id: &str) -> Bytes {
     [before, field.as_bytes(), after].concat().into()
 }
 
+/// The object with a conversation in the place of the null at `at`. All else stays as it was written.
+fn in_place_of_null(body: &Bytes, at: usize, id: &str) -> Bytes {
+    let (before, from) = body.split_at(at);
+    let after = from.get(NULL.len()..).unwrap_or_default();
+    [before, format!("\"{id}\"").as_bytes(), after].concat().into()
+}
+
 /// White space of JSON.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
@@ -132,23 +136,32 @@ fn is_space(byte: u8) -> bool {
 
 /// What is read of a chat. Its other fields are passed over.
 #[derive(Deserialize)]
-struct Head {
-    #[serde(default)]
-    conversation_id: Given,
+struct Head<'a> {
+    #[serde(borrow, default, deserialize_with = "even_null")]
+    conversation_id: Option<&'a RawValue>,
 }
 
-#[derive(Default)]
+/// A field that is there, and be it null.
+fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&'de RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// What a chat says of its conversation.
 enum Given {
-    #[default]
     Nothing,
-    Null,
+    /// The null that begins here.
+    Null(usize),
     Id(String),
 }
 
-impl<'de> Deserialize<'de> for Given {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Option::<String>::deserialize(deserializer)?.map_or(Self::Null, Self::Id))
+/// None of what cannot be understood.
+fn given(body: &[u8]) -> Option<Given> {
+    let Head { conversation_id } = serde_json::from_slice(body).ok()?;
+    let Some(said) = conversation_id.map(RawValue::get) else { return Some(Given::Nothing) };
+    if said == NULL {
+        return said.as_ptr().addr().checked_sub(body.as_ptr().addr()).map(Given::Null);
     }
+    serde_json::from_str(said).ok().map(Given::Id)
 }
 
 fn new_id() -> Result<String, Error> {
@@ -157,8 +170,6 @@ fn new_id() -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     const NEW: &str = "conv_new";
@@ -192,11 +203,33 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_null_is_none() {
-        let (destination, bytes) = chat(100, r#"{"message":"Hi","conversation_id": null,"cancel_on_disconnect":true}"#);
-        let sent: Value = serde_json::from_slice(&bytes).unwrap();
-        assert_eq!(sent, json!({"message": "Hi", "conversation_id": NEW, "cancel_on_disconnect": true}));
-        assert_eq!(destination, Destination::Of(Track::Canary));
+    fn an_id_that_is_null_is_none_and_all_else_stays() {
+        for (before, after) in [
+            ("{\"message\":\"Hi\",\"conversation_id\": ", ",\"cancel_on_disconnect\":true}"),
+            ("{\"conversation_id\"\n:", "}"),
+            (" { \"x\": 1e400, \"y\": 18446744073709551616, \"message\": \"\\u0041\", \"message\": null, \"conversation_id\" :\t", " } "),
+        ] {
+            let (destination, bytes) = chat(100, format!("{before}null{after}"));
+            assert_eq!(String::from_utf8_lossy(&bytes), format!("{before}\"{NEW}\"{after}"));
+            assert_eq!(destination, Destination::Of(Track::Canary));
+        }
+    }
+
+    #[test]
+    fn a_chat_without_room_for_an_id_goes_as_it_is_to_stable() {
+        for rest in ["\"}", "\",\"conversation_id\":null}"] {
+            let body = |bytes: usize| {
+                let start = "{\"message\":\"";
+                Bytes::from(format!("{start}{}{rest}", "x".repeat(bytes - start.len() - rest.len())))
+            };
+            let longer = chat(100, body(100)).1.len() - 100;
+            let (destination, bytes) = chat(100, body(MAX_JSON_BYTES - longer));
+            assert_eq!((destination, bytes.len()), (Destination::Of(Track::Canary), MAX_JSON_BYTES), "{rest}");
+            for bytes in [MAX_JSON_BYTES - longer + 1, MAX_JSON_BYTES] {
+                let as_it_is = chat(100, body(bytes)) == (Destination::Of(Track::Stable), body(bytes));
+                assert!(as_it_is, "{bytes} bytes with {rest}");
+            }
+        }
     }
 
     #[test]

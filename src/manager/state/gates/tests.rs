@@ -1,5 +1,7 @@
 //! Questions of quality gates against a cluster that has one agent and its runs.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use http::{Request, Response};
 use kube::client::Body;
 use slipway_evaluation::canary_gate::words;
@@ -360,4 +362,49 @@ async fn one_namespace_takes_no_place_of_anothers() {
     drop((taken, others));
     assert!(busy.enter("team-a").is_some());
     assert!(busy.0.lock().unwrap().is_empty(), "nobody is remembered");
+}
+
+#[tokio::test]
+async fn rollouts_of_a_namespace_may_be_asked_about_at_once() {
+    let (gates, mut events) = gates(Some(agent(&json!({}))), Ok(vec![run("ev-1", &json!({}))]), false);
+    let call = ask(&json!({}));
+    let answers = futures::future::join_all((0..3 * MAX_OF_NAMESPACE).map(|_| gates.answer(call.clone(), NOW))).await;
+    for answer in answers {
+        assert!(matches!(answer.unwrap(), GateAnswer::Scored(GateScore { passed: true, .. })));
+    }
+    assert!(events.recv().await.is_some());
+    // For ever nobody waits.
+    let taken: Vec<Place> = (0..MAX_OF_NAMESPACE).map(|_| gates.busy.enter("team-b").unwrap()).collect();
+    assert_eq!(gates.place("team-b").await.err().unwrap().status(), 503);
+    drop(taken);
+    assert!(gates.place("team-b").await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_opened_by_default_is_told_when_the_cluster_is_back() {
+    let (told, mut events) = unbounded_channel::<Value>();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let (told, tries) = (told.clone(), tries.clone());
+        async move {
+            if tries.fetch_add(1, Ordering::SeqCst) < 10 {
+                return Err(std::io::Error::other("the cluster is away"));
+            }
+            let body: Value = serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap();
+            told.send(body.clone()).unwrap();
+            Ok(Response::builder().status(201).body(Body::from(body.to_string().into_bytes())).unwrap())
+        }
+    });
+    let client = Client::new(server, "default");
+    let agents = Box::new(|_: &Key| Known::Agent(Box::new(agent(&json!({})))));
+    let gates = Gates::new(client.clone(), CallbackKeySource::Held(key()), agents, Events::new(client, None), false);
+    let outcome = json!({"credential": credential("team-a").0, "namespace": "team-a", "agent": "helper", "decision": "default_approved"});
+    let outcome: GateOutcome = serde_json::from_value(outcome).unwrap();
+    for _ in 0..3 {
+        assert_eq!(gates.outcome(&outcome, NOW).unwrap(), GateAnswer::Noted);
+    }
+    assert_eq!(events.recv().await.unwrap()["reason"], "CanaryGateDefaultApproved");
+    sleep(2 * INSIST_PAUSE).await;
+    assert!(events.try_recv().is_err(), "asked three times, it is told once");
+    assert!(gates.insisted.lock().unwrap().is_empty(), "and then no more is to be told");
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use slipway_api::{AgentSpec, Canary};
 use slipway_http::Error;
 
-use crate::fields::{self, AGENT, AgentFields};
+use crate::fields::{self, AGENT};
 use crate::write::merge;
 
 /// An agent's fields that are fields of spec.canary.
@@ -85,9 +85,9 @@ pub(super) fn start_form(_: &mut SchemaGenerator) -> Schema {
     Schema::try_from(form).unwrap_or_default()
 }
 
-/// The form of what is told: weight and analysis come besides.
-pub(super) fn form(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<AgentFields>()
+/// The form of what is told. It is empty without a canary.
+pub(super) fn form(_: &mut SchemaGenerator) -> Schema {
+    Schema::try_from(json!({"type": "object", "properties": properties()})).unwrap_or_default()
 }
 
 fn properties() -> Map<String, Value> {

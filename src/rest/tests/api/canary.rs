@@ -279,9 +279,12 @@ async fn a_canary_that_lowers_the_gate_takes_the_right() {
 #[tokio::test]
 async fn a_canary_of_a_changed_config_has_the_weight_of_the_config() {
     let api = with_agent(json!({})).await;
-    api.cluster.set(AGENT, json!({"metadata": {"annotations": {WEIGHT: "0"}}}));
-    let changed = json!({"canary": {"enabled": true, "weight": 40, "model_id": "m"}});
-    assert_eq!(call(&api, Method::PATCH, "/agents/helper/config", Some(changed)).await.status, 200);
+    api.cluster.set(AGENT, json!({"metadata": {"annotations": {WEIGHT: "0", ACTION: "promote"}}}));
+    let change = |canary: Value| call(&api, Method::PATCH, "/agents/helper/config", Some(json!({"canary": canary})));
+    assert_eq!(change(Value::Null).await.status, 200);
+    assert_eq!(stored(&api)["metadata"]["annotations"][ACTION], "promote", "it tells how the one before ended");
+    assert_eq!(change(json!({"enabled": true, "weight": 40, "model_id": "m"})).await.status, 200);
+    assert!(stored(&api)["metadata"]["annotations"].get(ACTION).is_none(), "this one is not promoted for that");
     let shown = call(&api, Method::GET, CANARY, None).await.body;
     assert_eq!((&shown["data"]["desired_weight"], &shown["data"]["config"]), (&json!(40), &json!({"model_id": "m", "weight": 40})));
 }

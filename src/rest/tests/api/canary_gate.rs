@@ -426,6 +426,21 @@ async fn a_gate_opens_by_default_when_nobody_answers_unless_shut() {
 }
 
 #[tokio::test]
+async fn an_mlflow_that_fails_has_not_answered() {
+    for (status, expected) in [(500, (200, "Quality gate passed (MLflow unavailable, default approve)")), (400, (412, "No score yet"))] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let handler = move |_: Request| async move {
+            let said = json!({"error_code": "SOME_ERROR", "message": "there is no database"});
+            Ok::<Reply, Error>(Reply::json(&said)?.with_status(StatusCode::from_u16(status).unwrap()))
+        };
+        tokio::spawn(serve(listener, ServerLimits::default(), handler, std::future::pending()));
+        let gate = Gate::start(json!({"unknown": {"subject": subject("standard")}}), of_mlflow(&url)).await;
+        assert_eq!(gate.ask(&question()).await.says(), expected, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn the_credential_is_in_no_error_and_no_metric() {
     let gate = Gate::with(scored(0.9, true)).await;
     gate.ask(&question()).await;

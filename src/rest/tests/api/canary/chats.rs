@@ -307,6 +307,21 @@ async fn a_track_that_cannot_be_reached_is_stood_in_for() {
 }
 
 #[tokio::test]
+async fn the_next_canary_is_reached_by_its_own_service() {
+    let ground = Ground::whole().await;
+    let begins = async |at: &str| {
+        ground.api.cluster.set(AGENT, json!({"status": {"canary": {"startedAt": at}}}));
+        ground.stands("Serving", 100).await;
+        ground.chat(json!({"message": "Hi"})).await.1
+    };
+    assert_eq!(begins("2026-01-01T00:00:00Z").await, CANARY);
+    // The address of the first one's Service is anybody's by now.
+    let address = address(ground.network, PRIMARY);
+    ground.api.cluster.set(&format!("{SERVICES}/{CANARY}"), json!({"spec": {"clusterIP": address}}));
+    assert_eq!(begins("2026-01-01T00:10:00Z").await, PRIMARY);
+}
+
+#[tokio::test]
 async fn a_chat_that_may_have_been_heard_is_not_repeated() {
     let ground = Ground::new(&[OWN, PRIMARY]).await;
     for (service, track) in [(OWN, "stable"), (PRIMARY, "stable"), (CANARY, "canary")] {
