@@ -188,10 +188,9 @@ async fn the_newest_run_of_what_is_served_decides() {
     let older = json!({"status": {"completedAt": "2025-01-01T00:00:00Z"}});
     let of = |changes: &Value| vec![run("ev-1", &bad), run("ev-0", &older), run("ev-2", changes)];
     assert_eq!(told(&asked(&json!({}), of(&older), &json!({})).await), "failed 0.50", "the newest, on whatever page");
-    let newer = |changes: Value| {
-        let mut all = json!({"status": {"completedAt": "2027-01-01T00:00:00Z"}});
-        merge(&mut all, &changes);
-        all
+    let newer = |mut changes: Value| {
+        changes["status"]["completedAt"] = json!("2027-01-01T00:00:00Z");
+        changes
     };
     assert_eq!(told(&asked(&json!({}), of(&newer(json!({}))), &json!({})).await), "passed 0.85");
     for (what, changes) in [
@@ -225,7 +224,10 @@ async fn words_that_agree_count_where_the_chart_says_so() {
 #[tokio::test]
 async fn what_is_asked_about_is_the_canary_or_what_flagger_tests() {
     let flagger = json!({"annotations": {"agents.slipway.dev/flagger": "true"}});
-    let stable = run("ev-s", &json!({"spec": {"track": "stable"}, "status": {"runHash": "s", "aggregateScores": {"safety/mean": 1.0}}}));
+    let stable = run(
+        "ev-s",
+        &json!({"spec": {"track": "stable"}, "status": {"runHash": "s", "aggregateScores": {"safety/mean": 1.0, "correctness/mean": 1.0}}}),
+    );
     let runs = vec![run("ev-c", &json!({})), stable];
     let made = format!("make {}", webhook_run_name("u", "t", 1));
     for (what, changes, expected) in [
