@@ -46,10 +46,16 @@ pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decis
         }
         (before, Some(canary)) => Course::new(agent, canary, before, seen, now).run()?,
     };
-    if is_asked && !before.is_some_and(is_active) {
+    let is_left_over = is_asked && !before.is_some_and(is_active);
+    if is_left_over || has_weight(agent) && before.is_some_and(|before| ending::is_ending(before, now)) {
         decision.act = Act::DropAnnotation;
     }
     Some(decision)
+}
+
+/// Whether an annotation says something of the weight.
+fn has_weight(agent: &Agent) -> bool {
+    agent.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::CANARY_WEIGHT))
 }
 
 /// A canary that is to run.
@@ -384,8 +390,7 @@ impl<'a> Course<'a> {
         }
         self.status.message = message.map(cut);
         words.extend(self.status.message.clone());
-        let is_set = self.agent.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::CANARY_WEIGHT));
-        if is_set && self.agent.canary_weight().is_none() {
+        if has_weight(self.agent) && self.agent.canary_weight().is_none() {
             words.push(format!("the annotation {} is no number from 0 to 100 and does not count", labels::CANARY_WEIGHT));
         }
         let act = if self.seen.is_run_due() { Act::MakeRun } else { Act::Nothing };

@@ -283,6 +283,28 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
 }
 
 #[test]
+fn a_weight_of_the_annotation_does_not_meet_the_next_canary() {
+    use CanaryPhase::{Draining, Promoting, RolledBack, Serving};
+    let gone = |run_hash: Option<&str>, phase| CanaryStatus { run_hash: run_hash.map(str::to_owned), ..stood(PLAIN, phase, 0) };
+    for (status, after, act) in [
+        (None, 5, Act::Nothing),
+        (Some(stood(PLAIN, Serving, 10)), 5, Act::Nothing),
+        (Some(stood(PLAIN, Promoting, 10)), 5, Act::Nothing),
+        (Some(stood(PLAIN, Draining, 0)), 5, Act::DropAnnotation),
+        (Some(gone(Some("h"), RolledBack)), 99, Act::DropAnnotation),
+        (Some(gone(None, RolledBack)), 5, Act::DropAnnotation),
+        // Who keeps it in Git is not fought.
+        (Some(gone(None, RolledBack)), 99, Act::Nothing),
+    ] {
+        let mut agent = agent_with(PLAIN, None);
+        agent.metadata.annotations = Some([(labels::CANARY_WEIGHT.to_owned(), "80".to_owned())].into());
+        let what = format!("{status:?} {after}");
+        give(&mut agent, status);
+        assert_eq!(decide(&agent, &seen(), at(after)).unwrap().act, act, "{what}");
+    }
+}
+
+#[test]
 fn a_spec_without_its_canary_was_promoted_or_rolled_back() {
     let rolled_back = |warning| ("AgentCanaryRolledBack", warning, CanaryPhase::Draining, 0);
     let promoted = ("AgentCanaryPromoted", false, CanaryPhase::Promoting, 10);
