@@ -37,7 +37,7 @@ pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decis
         (Some(before), Some(canary)) if before.phase == CanaryPhase::RolledBack && before.spec_hash == spec_hash(canary) => {
             ending::rolled_back(before, now)
         }
-        (Some(before), None) if before.phase == CanaryPhase::RolledBack => ending::none(agent),
+        (Some(before), None) if before.phase == CanaryPhase::RolledBack => ending::draining(agent, before, now),
         (Some(before), None) => ending::ended(agent, before, seen, now)?,
         (None, None) => ending::none(agent),
         // It must not meet the canary that is about to begin.

@@ -372,6 +372,13 @@ fn a_canary_has_ended_once_nobody_is_sent_to_it_for_ten_seconds() {
         let status = decide(&agent, &seen(), at(after)).unwrap().status.unwrap();
         assert_eq!((status.phase, status.run_hash.is_some()), (CanaryPhase::RolledBack, has_pods), "{after}");
     }
+    // The spec lets go of it while users are being taken away: its pods have their time even so.
+    for (after, stays) in [(9, true), (10, false)] {
+        let mut ended = agent_with("systemPrompt: old", None);
+        give(&mut ended, Some(stood(PLAIN, CanaryPhase::RolledBack, 0)));
+        let status = decide(&ended, &seen(), at(after)).unwrap().status;
+        assert_eq!(status.map(|status| (status.phase, status.share())), stays.then_some((CanaryPhase::RolledBack, 0)), "{after}");
+    }
     let heavier = PLAIN.replace("weight: 10", "weight: 20");
     for (spec, phase) in [
         (&*heavier, Some(CanaryPhase::RolledBack)),
