@@ -138,9 +138,11 @@ impl<'a> Course<'a> {
     }
 
     fn run(mut self) -> Option<Decision> {
-        // One that begins has yet to be told of, so that its end can be.
-        if let Some(word) = action(self.agent).filter(|_| self.before.is_some()) {
-            return self.asked(word);
+        match action(self.agent) {
+            Some(word) if self.before.is_some() => return self.asked(word),
+            Some("promote") => return Some(self.mistaken()),
+            // One that begins has yet to be told of, so that its end can be.
+            _ => {}
         }
         if let Some(why) = self.agent.stopped_by() {
             return Some(self.rests(Some(false), "AgentStopped", why.to_owned()));
@@ -322,6 +324,22 @@ impl<'a> Course<'a> {
         };
         self.events.push(story::refused(&self.status, asked_at, &refused));
         Some(Decision { act: Act::DropAnnotation, ..self.stands() })
+    }
+
+    /// Somebody promotes the canary that was there, while the spec asks for another one, which nobody has seen. That one begins once the
+    /// annotation is gone.
+    fn mistaken(self) -> Decision {
+        let stood = before(self.agent).cloned().unwrap_or_default();
+        let generation = self.agent.metadata.generation.unwrap_or_default().to_string();
+        let why = "it cannot be promoted, as the spec asks for another canary by now; promote that one when it has begun";
+        let status = CanaryStatus { phase: CanaryPhase::Progressing, weight: 0, ..stood };
+        Decision {
+            events: vec![story::refused(&status, &generation, why)],
+            act: Act::DropAnnotation,
+            finding: Some(Finding::unknown(CANARY_READY, "Progressing", why)),
+            status: Some(status),
+            ..Decision::default()
+        }
     }
 
     /// It stands as it stood until the spec has changed.

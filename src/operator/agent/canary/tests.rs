@@ -283,6 +283,28 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
 }
 
 #[test]
+fn a_promotion_does_not_meet_another_canary() {
+    let newer = PLAIN.replace("new", "newer");
+    let mut agent = agent_with(&newer, Some("promote"));
+    let stood = stood(PLAIN, CanaryPhase::Serving, 10);
+    give(&mut agent, Some(stood.clone()));
+    let decision = decide(&agent, &seen(), at(9)).unwrap();
+    let expected = (Some(CanaryPhase::Progressing), 0, vec!["AgentCanaryRefused"], Act::DropAnnotation, (None, "Progressing"));
+    assert_eq!(told(&decision), expected);
+    // As long as the annotation is there, it is no canary of the new spec.
+    give(&mut agent, decision.status);
+    let again = decide(&agent, &seen(), at(10)).unwrap();
+    assert_eq!(told(&again), expected);
+    assert_eq!(again.status.map(|status| status.content), Some(stood.content));
+    agent.metadata.annotations = None;
+    assert_eq!(told(&decide(&agent, &seen(), at(11)).unwrap()).2, ["AgentCanaryStarted"]);
+    // It is rolled back as the one before would have been.
+    let mut agent = agent_with(&newer, Some("rollback"));
+    give(&mut agent, Some(self::stood(PLAIN, CanaryPhase::Serving, 10)));
+    assert_eq!(told(&settled(&mut agent, &Seen { book: Some(book(By::Rest, None)), ..seen() }, at(9))).3, Act::Patch(End::RolledBack));
+}
+
+#[test]
 fn a_weight_of_the_annotation_does_not_meet_the_next_canary() {
     use CanaryPhase::{Draining, Promoting, RolledBack, Serving};
     let gone = |run_hash: Option<&str>, phase| CanaryStatus { run_hash: run_hash.map(str::to_owned), ..stood(PLAIN, phase, 0) };
