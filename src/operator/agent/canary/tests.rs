@@ -65,7 +65,7 @@ fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Reading {
         latency[5] = ended;
         Measured { requests: ended, evidence: Evidence { ended, errors, latency, score: None }, is_partial: false }
     };
-    Reading { read_at: at(second), since: at(0), canary: of(canary), stable: of(stable) }
+    Reading { read_at: at(second), since: at(0), run_hash: Some("h".to_owned()), canary: of(canary), stable: of(stable) }
 }
 
 fn agent_with(spec: &str, action: Option<&str>) -> Agent {
@@ -541,6 +541,9 @@ fn other_pods_begin_a_step_anew() {
     let status = decide(&agent, &seen, at(70)).unwrap().status.unwrap();
     assert_eq!((status.step_started_at, status.step_requests, status.run_hash.as_deref()), (Some(Time(at(70))), 0, Some("other")));
     assert_eq!(status.started_at, Some(Time(at(0))), "it is the same canary");
+    // What was counted of the pods before is not taken from what these have: the step begins with none, whatever the weight does.
+    let status = decide(&agent, &Seen { deployment: Some(pods(1, 0)), ..seen }, at(70)).unwrap().status.unwrap();
+    assert_eq!((status.weight, status.step_requests), (0, 0));
 }
 
 #[test]
