@@ -122,7 +122,8 @@ pub(super) fn count(context: &Context, fleet: &[Watched], memory: &mut Memory) {
     memory.counted = counted;
 }
 
-/// Reads what there is of each canary, and tells of those of which it is something else.
+/// Reads what there is of each canary, and tells of those of which it is something else. After one that cannot be read the others keep
+/// what was read of them last; the next pass begins with these, so that one agent's usage does not keep all from being decided on.
 pub(super) async fn look(
     context: &Context,
     tenancy: &Tenancy,
@@ -133,22 +134,29 @@ pub(super) async fn look(
     let all = begun(&context.caches, fleet);
     let first = memory.last.as_ref().map_or(0, |last| all.partition_point(|canary| canary.watched.key <= *last));
     let (before, after) = all.split_at(first);
-    let mut found = HashMap::with_capacity(all.len());
+    let (mut found, mut outcome) = (HashMap::with_capacity(all.len()), Ok(()));
     for (nth, canary) in after.iter().chain(before).enumerate() {
         let key = &canary.watched.key;
         let Some(since) = canary.since() else { continue };
-        let reading = if nth < MAX_PER_PASS {
+        let known = || context.caches.canary_measured.of(key).flatten().filter(|known| known.since == since);
+        let reading = if nth < MAX_PER_PASS && outcome.is_ok() {
             memory.last = Some(key.clone());
-            Some(canary.read(context, tenancy, since, now).await?)
+            match canary.read(context, tenancy, since, now).await {
+                Ok(reading) => Some(reading),
+                Err(why) => {
+                    outcome = Err(why);
+                    known()
+                }
+            }
         } else {
-            context.caches.canary_measured.of(key).flatten().filter(|known| known.since == since)
+            known()
         };
         found.extend(reading.map(|reading| (key.clone(), reading)));
     }
     for agent in context.caches.canary_measured.set(found) {
         context.registry.publish(&Change::CanaryMeasured(agent));
     }
-    Ok(())
+    outcome
 }
 
 impl Begun<'_> {
