@@ -23,6 +23,8 @@ use super::{action, before, ending, is_active, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
 
+/// What kubelet says of a container that it starts again only after a while, as it has crashed before.
+const CRASHES: &str = "CrashLoopBackOff";
 /// When a canary is looked at again whose end was decided and has yet to be told.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -160,6 +162,9 @@ impl<'a> Course<'a> {
             }
             return Some(self.rests(Some(false), reason, message.clone()));
         }
+        if let Some(Trouble { message, .. }) = self.crashes() {
+            return self.roll_back(format!("its pods crash: {message}"));
+        }
         if let Some(evaluation) = &self.seen.evaluation {
             match &evaluation.state {
                 State::Failed(why) => {
@@ -185,6 +190,16 @@ impl<'a> Course<'a> {
             None if self.status.weight != self.status.desired_weight => Some(self.rises()),
             None => Some(self.serves(None)),
         }
+    }
+
+    /// What all pods of a canary that has served crash of, again and again. Kubernetes gives up a rollout alone, and analysis would begin
+    /// its step anew each time that they come back, with users whom they lose.
+    fn crashes(&self) -> Option<&'a Trouble> {
+        let analysis = self.canary.analysis.as_ref().filter(|analysis| !analysis.paused);
+        let has_served = self.status.canary.as_ref().is_some_and(|figures| figures.requests > 0);
+        let is_down = self.seen.is_as_wanted && self.seen.serving_pods() == 0;
+        let trouble = self.seen.trouble.as_ref().filter(|_| analysis.is_some() && has_served && is_down)?;
+        (trouble.reason == CRASHES).then_some(trouble)
     }
 
     /// Waits for the run of its gate, which begins once its pods are ready. Until then it serves nobody.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
+use slipway_api::canary::TrackFigures;
 use slipway_api::{AgentStatus, EvaluationRunSpec};
 use slipway_governance::canary::Evidence;
 
@@ -202,6 +203,26 @@ fn what_is_wrong_takes_users_away() {
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
     let rolled_back = ends(&mut agent, &given_up, None);
     assert!(rolled_back.is_some_and(|why| why.contains("not found")));
+}
+
+#[test]
+fn a_canary_that_has_served_and_crashes_is_rolled_back() {
+    let trouble = Trouble { reason: "CrashLoopBackOff".to_owned(), message: "restarted 3 times".to_owned() };
+    let crashes = |available: i32| Seen { deployment: Some(pods(2, available)), trouble: Some(trouble.clone()), ..seen() };
+    let served = |spec: &str, requests: i64| {
+        let mut agent = agent_with(spec, None);
+        let figures = TrackFigures { requests, ..TrackFigures::default() };
+        give(&mut agent, Some(CanaryStatus { canary: Some(figures), ..stood(spec, CanaryPhase::Serving, 10) }));
+        agent
+    };
+    let why = ends(&mut served(STEPS, 50), &crashes(0), None);
+    assert_eq!(why.as_deref(), Some("its pods crash: restarted 3 times"));
+    let paused = STEPS.replace("analysis: {", "analysis: {paused: true, ");
+    for (spec, requests, available) in [(STEPS, 0, 0), (STEPS, 50, 1), (PLAIN, 50, 0), (&*paused, 50, 0)] {
+        let decision = settled(&mut served(spec, requests), &crashes(available), at(9));
+        let said = decision.finding.unwrap();
+        assert_ne!(said.reason, "RolledBack", "{spec} {requests} {available}: {}", said.message);
+    }
 }
 
 /// Decides until a patch follows that rolls the canary back, after its reason has been told; the reason.
