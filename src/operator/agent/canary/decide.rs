@@ -105,6 +105,7 @@ impl<'a> Course<'a> {
             // What was measured before was measured of something else.
             if self.status.run_hash.is_some() {
                 self.restart_step(0);
+                self.status.canary = None;
             }
             self.status.run_hash = runs;
         }
@@ -131,8 +132,9 @@ impl<'a> Course<'a> {
         self.status.stable = Some(figures(&reading.stable, reading.stable.evidence.score));
     }
 
+    /// What its pods had had when that was read last: a step that begins while nothing can be read does not count them again.
     fn requests(&self) -> i64 {
-        self.seen.reading.as_ref().filter(|reading| reading.is_evidence(&self.status, self.now)).map_or(0, |it| it.canary.requests)
+        self.status.canary.as_ref().map_or(0, |figures| figures.requests)
     }
 
     fn restart_step(&mut self, requests: i64) {

@@ -568,6 +568,20 @@ fn other_pods_begin_a_step_anew() {
 }
 
 #[test]
+fn a_step_counts_from_what_was_read_last() {
+    let mut agent = agent_with(STEPS, None);
+    let figures = TrackFigures { requests: 1000, ..TrackFigures::default() };
+    give(&mut agent, Some(CanaryStatus { canary: Some(figures), ..stood(STEPS, CanaryPhase::Serving, 10) }));
+    // The database is away, and so are the canary's pods for a moment.
+    let away = Seen { deployment: Some(pods(1, 0)), ..seen() };
+    let status = decide(&agent, &away, at(9)).unwrap().status.unwrap();
+    assert_eq!((status.weight, status.step_requests), (0, 1000));
+    let others = Seen { run_hash: Some("other".to_owned()), ..away };
+    let status = decide(&agent, &others, at(9)).unwrap().status.unwrap();
+    assert_eq!((status.step_requests, status.canary), (0, None), "other pods have had none");
+}
+
+#[test]
 fn a_canary_is_the_same_with_another_weight_and_other_pods() {
     let of = |more: Value| {
         let mut whole = json!({"enabled": true, "weight": 10});
