@@ -158,7 +158,7 @@ impl<'a> Course<'a> {
             };
             return Some(self.rests(Some(false), fault.reason, message));
         }
-        if let Some(Trouble { reason, message }) = self.seen.given_up() {
+        if let Some(Trouble { reason, message }) = self.seen.given_up(self.status.weight) {
             if self.canary.analysis.is_some() {
                 return self.roll_back(format!("its pods do not start: {message}"));
             }

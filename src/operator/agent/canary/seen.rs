@@ -76,10 +76,13 @@ impl Seen {
         self.reading.as_ref().filter(|reading| reading.is_evidence(status, now)).filter(is_of_step)
     }
 
-    /// What keeps its pods from ever being ready by themselves.
-    pub(super) fn given_up(&self) -> Option<&Trouble> {
+    /// What keeps its pods from ever being ready by themselves, of a canary that has this weight. One that serves nobody has nothing of
+    /// pods of an earlier configuration, which are there until the new ones are.
+    pub(super) fn given_up(&self, weight: i32) -> Option<&Trouble> {
         let deployment = self.deployment.as_ref().filter(|_| self.is_as_wanted)?;
-        self.trouble.as_ref().filter(|_| track_pods::is_given_up(deployment))
+        let available = if weight == 0 { 0 } else { deployment.available };
+        let state = DeploymentState { available, ..deployment.clone() };
+        self.trouble.as_ref().filter(|_| track_pods::is_given_up(&state))
     }
 
     /// Whether all its pods are there, and found.

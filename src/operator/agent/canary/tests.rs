@@ -203,6 +203,13 @@ fn what_is_wrong_takes_users_away() {
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
     let rolled_back = ends(&mut agent, &given_up, None);
     assert!(rolled_back.is_some_and(|why| why.contains("not found")));
+    // Pods of what it was before are still there. They are no reason to wait for the new ones, but where they serve.
+    let former = DeploymentState { available: 1, ready: 1, total: 2, ..given_up.deployment.clone().unwrap() };
+    let replaced = Seen { deployment: Some(former), ..given_up };
+    give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
+    assert!(ends(&mut agent, &replaced, None).is_some_and(|why| why.contains("not found")));
+    give(&mut agent, Some(stood(STEPS, CanaryPhase::Serving, 10)));
+    assert_eq!(told(&settled(&mut agent, &replaced, at(9))).0, Some(CanaryPhase::Serving));
 }
 
 #[test]
