@@ -366,7 +366,11 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
                     desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
                 }
                 let waits = without_policies.or(waits);
-                let mut applied = apply::apply(desired, plan, context).await?;
+                let mut applied = match apply::apply(desired, plan, context).await {
+                    // Whatever keeps a canary from being made, it can be ended, and the agent says how it is.
+                    Err(error) if *track == Track::Canary => Applied::failed(error),
+                    applied => applied?,
+                };
                 applied.left = applied.left.or(waits);
                 applied
             }

@@ -64,9 +64,9 @@ fn a_canary_in_a_spec_of_gitops_is_steered_by_annotations() {
     assert!(now["metadata"]["annotations"]["agents.slipway.dev/canary-action"].is_null(), "{now:#}");
     is_told(&trial.home, [1, 1]);
 
-    // Another one in the repository begins, and one that is taken out of it ends.
+    // Another one in the repository begins, with the weight of its own, and one that is taken out of it ends.
     commit("Another one.", &manifest("three"));
-    trial.until("another canary", |trial| trial.home.canary(AGENT)["phase"] == "Serving");
+    has(&mut trial, "Serving", 10);
     commit("No more of it.", &agent(AGENT, &json!({"systemPrompt": "one"})));
     trial.until("no canary", |trial| trial.home.canary(AGENT).is_null());
     trial.rests(AGENT, "DeploymentReady", "the end of the second canary");

@@ -34,6 +34,13 @@ pub(super) struct Applied {
     pub run_hash: Option<String>,
 }
 
+impl Applied {
+    /// Of what may be told before it is tried again.
+    pub(super) fn failed(error: write::Error) -> Self {
+        Self { left: Some(format!("what it needs could not be written: {error}")), error: Some(error), ..Self::default() }
+    }
+}
+
 /// What of `desired` is to be made now: while enough other agents change their pods because the platform did, an agent
 /// that serves keeps its pods and what they were made from.
 pub(super) fn in_turn(mut desired: Vec<(ChildKind, Value)>, agent: &Agent, controller: &Controller) -> Vec<(ChildKind, Value)> {

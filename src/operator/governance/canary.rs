@@ -40,6 +40,8 @@ pub(crate) struct Reading {
     pub read_at: Timestamp,
     /// When the canary began of which this is.
     pub since: Timestamp,
+    /// What its pods ran of which this is.
+    pub run_hash: Option<String>,
     pub canary: Measured,
     /// The stable track, since the canary began.
     pub stable: Measured,
@@ -57,15 +59,15 @@ pub(crate) struct Measured {
 /// Readings that say the same are equal, whenever they were read: nobody is told of them twice.
 impl PartialEq for Reading {
     fn eq(&self, other: &Self) -> bool {
-        let Self { read_at: _, since, canary, stable } = self;
-        (since, canary, stable) == (&other.since, &other.canary, &other.stable)
+        let Self { read_at: _, since, run_hash, canary, stable } = self;
+        (since, run_hash, canary, stable) == (&other.since, &other.run_hash, &other.canary, &other.stable)
     }
 }
 
 impl Reading {
-    /// Whether anything follows from it for this canary: it is not an earlier one's, not from long ago, and whole.
+    /// Whether anything follows from it for this canary: it is not an earlier one's, nor of other pods, not from long ago, and whole.
     pub(crate) fn is_evidence(&self, canary: &CanaryStatus, now: Timestamp) -> bool {
-        let is_of_it = canary.started_at.as_ref().is_some_and(|started| started.0 == self.since);
+        let is_of_it = canary.started_at.as_ref().is_some_and(|started| started.0 == self.since) && canary.run_hash == self.run_hash;
         is_of_it && now.duration_since(self.read_at) <= MAX_AGE && !self.canary.is_partial && !self.stable.is_partial
     }
 }
@@ -126,7 +128,8 @@ pub(super) fn count(context: &Context, fleet: &[Watched], memory: &mut Memory) {
     memory.counted = counted;
 }
 
-/// Reads what there is of each canary, and tells of those of which it is something else.
+/// Reads what there is of each canary, and tells of those of which it is something else. After one that cannot be read the others keep
+/// what was read of them last; the next pass begins with these, so that one agent's usage does not keep all from being decided on.
 pub(super) async fn look(
     context: &Context,
     tenancy: &Tenancy,
@@ -137,22 +140,29 @@ pub(super) async fn look(
     let all = begun(&context.caches, fleet);
     let first = memory.last.as_ref().map_or(0, |last| all.partition_point(|canary| canary.watched.key <= *last));
     let (before, after) = all.split_at(first);
-    let mut found = HashMap::with_capacity(all.len());
+    let (mut found, mut outcome) = (HashMap::with_capacity(all.len()), Ok(()));
     for (nth, canary) in after.iter().chain(before).enumerate() {
         let key = &canary.watched.key;
         let Some(since) = canary.since() else { continue };
-        let reading = if nth < MAX_PER_PASS {
+        let known = || context.caches.canary_measured.of(key).flatten().filter(|known| known.since == since);
+        let reading = if nth < MAX_PER_PASS && outcome.is_ok() {
             memory.last = Some(key.clone());
-            Some(canary.read(context, tenancy, since, now).await?)
+            match canary.read(context, tenancy, since, now).await {
+                Ok(reading) => Some(reading),
+                Err(why) => {
+                    outcome = Err(why);
+                    known()
+                }
+            }
         } else {
-            context.caches.canary_measured.of(key).flatten().filter(|known| known.since == since)
+            known()
         };
         found.extend(reading.map(|reading| (key.clone(), reading)));
     }
     for agent in context.caches.canary_measured.set(found) {
         context.registry.publish(&Change::CanaryMeasured(agent));
     }
-    Ok(())
+    outcome
 }
 
 impl Begun<'_> {
@@ -176,6 +186,7 @@ impl Begun<'_> {
         Ok(Reading {
             read_at: now,
             since,
+            run_hash: self.status.run_hash.clone(),
             canary: Measured::of(&used(Track::Canary, self.status.run_hash.as_ref()), scores.0, is_partial),
             stable: Measured::of(&used(Track::Stable, stable), scores.1, is_partial),
         })
@@ -212,12 +223,14 @@ mod tests {
         let at = |minutes: i64| Timestamp::from_second(1_800_000_000 + 60 * minutes).unwrap();
         let began = |minutes: i64| -> CanaryStatus { serde_json::from_value(json!({"startedAt": at(minutes).to_string()})).unwrap() };
         let measured = |is_partial| Measured::of(&Used::default(), None, is_partial);
-        let reading = |is_partial| Reading { read_at: at(10), since: at(0), canary: measured(false), stable: measured(is_partial) };
+        let reading =
+            |is_partial| Reading { read_at: at(10), since: at(0), run_hash: None, canary: measured(false), stable: measured(is_partial) };
         for (reading, canary, now, expected) in [
             (reading(false), began(0), 10, true),
             (reading(false), began(0), 15, true),
             (reading(false), began(0), 16, false),
             (reading(false), began(1), 10, false),
+            (reading(false), CanaryStatus { run_hash: Some("other".to_owned()), ..began(0) }, 10, false),
             (reading(false), CanaryStatus::default(), 10, false),
             (reading(true), began(0), 10, false),
         ] {

@@ -718,6 +718,25 @@ async fn many_canaries_are_read_in_turn() {
 }
 
 #[tokio::test]
+async fn a_canary_that_cannot_be_read_keeps_no_other_from_it() {
+    let mut world = World::new(true).await;
+    for name in ["a", "b", "c"] {
+        world.agent(name, &json!({"status": world.canary("Serving")})).await;
+    }
+    let of_b =
+        format!("IF by_run AND agents = ARRAY[''{}''] THEN RAISE EXCEPTION ''too much''; ELSIF by_run THEN", ids::agent("team-a", "b"));
+    world.sql(&format!(
+        "DO $$ BEGIN EXECUTE replace(pg_get_functiondef('slipway.usage_since(text[], text[], text[], timestamptz, boolean)'::regprocedure),
+            'IF by_run THEN', '{of_b}'); END $$"
+    ));
+    let read_at = |world: &World| ["a", "b", "c"].map(|name| world.reading(name).map(|reading| reading.read_at));
+    assert!(world.try_pass(1).await.is_err());
+    assert_eq!(read_at(&world), [Some(world.now), None, None]);
+    assert!(world.try_pass(1).await.is_err());
+    assert_eq!(read_at(&world), [Some(world.now), None, Some(world.now)], "the next pass begins after it");
+}
+
+#[tokio::test]
 async fn canaries_are_counted_by_phase_while_this_process_leads() {
     let mut world = World::new(false).await;
     for (name, phase) in [("a", "Serving"), ("b", "Serving"), ("c", "Draining")] {

@@ -12,6 +12,7 @@ use slipway_release::promotion;
 use super::decision::End;
 use super::seen::{Book, Seen};
 use super::story::By;
+use super::{before, is_active};
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
 
@@ -80,12 +81,20 @@ fn ending(agent: &Agent, end: End) -> Option<Value> {
 
 /// Takes the annotation away once it is told what came of it.
 pub(super) async fn drop_annotation(agent: &Agent, context: &Context) -> Result<(), write::Error> {
-    let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::CANARY_ACTION: null}}});
-    match api(agent, context).patch(&agent.name_any(), &write::by(MANAGER), &Patch::Merge(&patch)).await {
+    match api(agent, context).patch(&agent.name_any(), &write::by(MANAGER), &Patch::Merge(dropping(agent))).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+fn dropping(agent: &Agent) -> Value {
+    let mut annotations = json!({labels::CANARY_ACTION: null});
+    if before(agent).is_some_and(|canary| !is_active(canary)) {
+        // What was said of the weight of one that ends is not to meet the next one.
+        annotations[labels::CANARY_WEIGHT] = Value::Null;
+    }
+    json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": annotations}})
 }
 
 /// Makes the run that the canary's gates ask for. The Agent owns it.
@@ -101,6 +110,9 @@ pub(super) async fn make_run(agent: &Agent, seen: &Seen, context: &Context) -> R
 
 #[cfg(test)]
 mod tests {
+    use slipway_api::canary::CanaryPhase;
+    use slipway_api::{AgentStatus, CanaryStatus};
+
     use super::*;
     use crate::agent::pin::tests::agent_of;
 
@@ -134,5 +146,17 @@ mod tests {
         let promoted = ending(&agent, End::Promoted).unwrap();
         assert_eq!(promoted["metadata"], metadata("promote"));
         assert_eq!(promoted["spec"], json!({"canary": null, "systemPrompt": "new"}));
+    }
+
+    #[test]
+    fn what_was_said_of_a_weight_goes_with_its_canary() {
+        for (phase, goes) in [(CanaryPhase::Serving, false), (CanaryPhase::Draining, true), (CanaryPhase::RolledBack, true)] {
+            let mut agent = agent_of("systemPrompt: old");
+            let canary = Some(CanaryStatus { phase, ..CanaryStatus::default() });
+            agent.status = Some(AgentStatus { canary, ..AgentStatus::default() });
+            let annotations = dropping(&agent)["metadata"]["annotations"].clone();
+            assert!(annotations.get(labels::CANARY_ACTION).is_some_and(Value::is_null));
+            assert_eq!(annotations.get(labels::CANARY_WEIGHT).is_some(), goes, "{phase:?}");
+        }
     }
 }

@@ -23,6 +23,8 @@ use super::{ending, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
 
+/// What kubelet says of a container that it starts again only after a while, as it has crashed before.
+const CRASHES: &str = "CrashLoopBackOff";
 /// When a canary is looked at again whose end was decided and has yet to be told.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -38,7 +40,7 @@ pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decis
         (Some(before), Some(canary)) if before.phase == CanaryPhase::RolledBack && before.spec_hash == spec_hash(canary) => {
             ending::rolled_back(before, now)
         }
-        (Some(before), None) if before.phase == CanaryPhase::RolledBack => ending::none(agent),
+        (Some(before), None) if before.phase == CanaryPhase::RolledBack => ending::draining(agent, before, now),
         (Some(before), None) => ending::ended(agent, before, seen, now)?,
         (None, None) => ending::none(agent),
         // It must not meet the canary that is about to begin.
@@ -47,10 +49,15 @@ pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decis
         }
         (before, Some(canary)) => Course::new(agent, canary, before, seen, now).run()?,
     };
-    if is_asked && !is_active {
+    if is_asked && !is_active || has_weight(agent) && before.is_some_and(|before| ending::is_ending(before, now)) {
         decision.act = Act::DropAnnotation;
     }
     Some(decision)
+}
+
+/// Whether an annotation says something of the weight.
+fn has_weight(agent: &Agent) -> bool {
+    agent.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::CANARY_WEIGHT))
 }
 
 /// A canary that is to run.
@@ -98,6 +105,7 @@ impl<'a> Course<'a> {
             // What was measured before was measured of something else.
             if self.status.run_hash.is_some() {
                 self.restart_step(0);
+                self.status.canary = None;
             }
             self.status.run_hash = runs;
         }
@@ -124,8 +132,9 @@ impl<'a> Course<'a> {
         self.status.stable = Some(figures(&reading.stable, reading.stable.evidence.score));
     }
 
+    /// What its pods had had when that was read last: a step that begins while nothing can be read does not count them again.
     fn requests(&self) -> i64 {
-        self.seen.reading.as_ref().filter(|reading| reading.is_evidence(&self.status, self.now)).map_or(0, |it| it.canary.requests)
+        self.status.canary.as_ref().map_or(0, |figures| figures.requests)
     }
 
     fn restart_step(&mut self, requests: i64) {
@@ -133,9 +142,11 @@ impl<'a> Course<'a> {
     }
 
     fn run(mut self) -> Option<Decision> {
-        // One that begins has yet to be told of, so that its end can be.
-        if let Some(word) = self.agent.canary_action().filter(|_| self.before.is_some()) {
-            return self.asked(word);
+        match self.agent.canary_action() {
+            Some(word) if self.before.is_some() => return self.asked(word),
+            Some("promote") => return Some(self.mistaken()),
+            // One that begins has yet to be told of, so that its end can be.
+            _ => {}
         }
         if let Some(why) = self.agent.stopped_by() {
             return Some(self.rests(Some(false), "AgentStopped", why.to_owned()));
@@ -147,11 +158,14 @@ impl<'a> Course<'a> {
             };
             return Some(self.rests(Some(false), fault.reason, message));
         }
-        if let Some(Trouble { reason, message }) = self.seen.given_up() {
+        if let Some(Trouble { reason, message }) = self.seen.given_up(self.status.weight) {
             if self.canary.analysis.is_some() {
                 return self.roll_back(format!("its pods do not start: {message}"));
             }
             return Some(self.rests(Some(false), reason, message.clone()));
+        }
+        if let Some(Trouble { message, .. }) = self.crashes() {
+            return self.roll_back(format!("its pods crash: {message}"));
         }
         if let Some(evaluation) = &self.seen.evaluation {
             match &evaluation.state {
@@ -178,6 +192,16 @@ impl<'a> Course<'a> {
             None if self.status.weight != self.status.desired_weight => Some(self.rises()),
             None => Some(self.serves(None)),
         }
+    }
+
+    /// What all pods of a canary that has served crash of, again and again. Kubernetes gives up a rollout alone, and analysis would begin
+    /// its step anew each time that they come back, with users whom they lose.
+    fn crashes(&self) -> Option<&'a Trouble> {
+        let analysis = self.canary.analysis.as_ref().filter(|analysis| !analysis.paused);
+        let has_served = self.status.canary.as_ref().is_some_and(|figures| figures.requests > 0);
+        let is_down = self.seen.is_as_wanted && self.seen.serving_pods() == 0;
+        let trouble = self.seen.trouble.as_ref().filter(|_| analysis.is_some() && has_served && is_down)?;
+        (trouble.reason == CRASHES).then_some(trouble)
     }
 
     /// Waits for the run of its gate, which begins once its pods are ready. Until then it serves nobody.
@@ -319,6 +343,22 @@ impl<'a> Course<'a> {
         Some(Decision { act: Act::DropAnnotation, ..self.stands() })
     }
 
+    /// Somebody promotes the canary that was there, while the spec asks for another one, which nobody has seen. That one begins once the
+    /// annotation is gone.
+    fn mistaken(self) -> Decision {
+        let stood = self.agent.canary_status().cloned().unwrap_or_default();
+        let generation = self.agent.metadata.generation.unwrap_or_default().to_string();
+        let why = "it cannot be promoted, as the spec asks for another canary by now; promote that one when it has begun";
+        let status = CanaryStatus { phase: CanaryPhase::Progressing, weight: 0, ..stood };
+        Decision {
+            events: vec![story::refused(&status, &generation, why)],
+            act: Act::DropAnnotation,
+            finding: Some(Finding::unknown(CANARY_READY, "Progressing", why)),
+            status: Some(status),
+            ..Decision::default()
+        }
+    }
+
     /// The status stays as it is until the spec has changed.
     fn patches(self, end: End) -> Decision {
         Decision { act: Act::Patch(end), ..self.stands() }
@@ -385,8 +425,7 @@ impl<'a> Course<'a> {
         }
         self.status.message = message.map(cut);
         words.extend(self.status.message.clone());
-        let is_set = self.agent.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::CANARY_WEIGHT));
-        if is_set && self.agent.canary_weight().is_none() {
+        if has_weight(self.agent) && self.agent.canary_weight().is_none() {
             words.push(format!("the annotation {} is no number from 0 to 100 and does not count", labels::CANARY_WEIGHT));
         }
         let act = if self.seen.is_run_due() { Act::MakeRun } else { Act::Nothing };

@@ -93,6 +93,15 @@ pub(super) fn rolled_back(before: &CanaryStatus, now: Timestamp) -> Decision {
     Decision { status: Some(status), finding: Some(finding), next, ..Decision::default() }
 }
 
+/// Whether users have just been taken away from it: what was said of it is cleared away now. Later that might be of the next one.
+pub(super) fn is_ending(before: &CanaryStatus, now: Timestamp) -> bool {
+    match before.phase {
+        CanaryPhase::Draining => true,
+        CanaryPhase::RolledBack => before.run_hash.is_some() || rest(before, now).is_some(),
+        _ => false,
+    }
+}
+
 /// For how much longer the phase lasts at least.
 fn rest(before: &CanaryStatus, now: Timestamp) -> Option<Duration> {
     let lasted = u64::try_from(ladder::seconds_since(before, now)).unwrap_or_default();

@@ -7,6 +7,7 @@ use slipway_api::condition::READY;
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider};
 use slipway_api::{Agent, AgentSpec, Canary, CanaryStatus, EvaluationRun, EvaluationRunSpec};
 use slipway_cluster::Key;
+use slipway_release::content_of;
 use slipway_release::gate::{self, MAX_ATTEMPTS};
 
 use crate::agent::content;
@@ -64,8 +65,11 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
         },
         Source::Spec | Source::Nothing => None,
     };
+    // Before its first release the agent's own spec is what a canary may not make easier.
+    let own = (pin::source(agent) == Source::Nothing).then(|| content_of(agent));
+    let active = active.as_ref().map(|active| &active.artifact).or(own.as_ref());
     let (Some(artifact), Some(uid)) = (content::canary_artifact(agent, context), agent.metadata.uid.as_deref()) else { return unknown };
-    let wanted = gate::canary_run_spec(active.as_ref().map(|active| &active.artifact), &artifact, asked.max(least(&agent.spec)));
+    let wanted = gate::canary_run_spec(active, &artifact, asked.max(least(&agent.spec)));
     let key = gate::content_key(&artifact);
     let known = before.filter(|before| before.evaluation.as_deref() == Some(&*gate::canary_run_name(uid, &key, before.attempt)));
     let mut attempt = known.map_or(1, |known| known.attempt.clamp(1, MAX_ATTEMPTS));
@@ -147,6 +151,10 @@ mod tests {
         };
         let hard = Some("hard".to_owned());
         for (spec, expected) in [
+            (
+                "governance: {minQualityScore: 60, evalDataset: hard}, canary: {enabled: true, weight: 1, overrides: {governance: {evalDataset: easy}}}",
+                Some((true, Some(60), hard.clone())),
+            ),
             ("canary: {enabled: true, weight: 1}", None),
             ("canary: {enabled: true, weight: 1, analysis: {gates: {score: 70}}}", Some((false, Some(70), None))),
             ("governance: {minQualityScore: 60}, canary: {enabled: true, weight: 1}", Some((true, Some(60), None))),

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 use kube::Resource;
+use slipway_api::canary::CanaryPhase;
 use slipway_api::condition::{APPROVED, RELEASE_REJECTED};
 use slipway_api::{Agent, CanaryStatus, Track};
 use slipway_cluster::Key;
+use slipway_release::content_of;
 
 use super::Brought;
 use super::evaluation::{self, Evaluation, State};
@@ -73,10 +75,13 @@ impl Seen {
         self.reading.as_ref().filter(|reading| reading.is_evidence(status, now)).filter(is_of_step)
     }
 
-    /// What keeps its pods from ever being ready by themselves.
-    pub(super) fn given_up(&self) -> Option<&Trouble> {
+    /// What keeps its pods from ever being ready by themselves, of a canary that has this weight. One that serves nobody has nothing of
+    /// pods of an earlier configuration, which are there until the new ones are.
+    pub(super) fn given_up(&self, weight: i32) -> Option<&Trouble> {
         let deployment = self.deployment.as_ref().filter(|_| self.is_as_wanted)?;
-        self.trouble.as_ref().filter(|_| track_pods::is_given_up(deployment))
+        let available = if weight == 0 { 0 } else { deployment.available };
+        let state = DeploymentState { available, ..deployment.clone() };
+        self.trouble.as_ref().filter(|_| track_pods::is_given_up(&state))
     }
 
     /// Whether all its pods are there, and found.
@@ -140,15 +145,16 @@ fn is_unchanged(progress: &Progress, name: String) -> bool {
 }
 
 fn stable(agent: &Agent, progress: &Progress, context: &Context) -> Stable {
+    let mut conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    let rejected = conditions.find(|found| (&*found.type_, &*found.status, &*found.reason) == (APPROVED, "False", RELEASE_REJECTED));
     if pin::is_held(agent, context) {
-        let conditions = agent.status.iter().flat_map(|status| &status.conditions);
-        let rejected = conditions.into_iter().find(|found| {
-            // It may speak of an earlier spec.
-            (&*found.type_, &*found.status, &*found.reason) == (APPROVED, "False", RELEASE_REJECTED)
-                && found.observed_generation == agent.meta().generation
-        });
+        // It may speak of an earlier spec.
+        let rejected = rejected.filter(|found| found.observed_generation == agent.meta().generation);
         let waits = || Stable::Rolls("its release has yet to pass the evaluation gate".to_owned());
         return rejected.map_or_else(waits, |rejected| Stable::Rejected(rejected.message.clone()));
+    }
+    if let Some(rejected) = rejected.filter(|_| is_set_back(agent)) {
+        return Stable::Rejected(rejected.message.clone());
     }
     let deployment = track_pods::deployment(agent, Track::Stable, context);
     if is_unchanged(progress, Key::of(agent).name) && deployment.as_ref().is_some_and(DeploymentState::settled) {
@@ -160,4 +166,46 @@ fn stable(agent: &Agent, progress: &Progress, context: &Context) -> Stable {
     };
     let trouble = || track_pods::trouble(agent, Track::Stable, context).map(|trouble| trouble.said());
     Stable::Rolls(fault.or_else(trouble).unwrap_or_else(|| "its pods are being replaced".to_owned()))
+}
+
+/// Whether the spec has another content by now than the canary that was promoted, as it has once its release was rejected.
+fn is_set_back(agent: &Agent) -> bool {
+    let is_other = |canary: &CanaryStatus| content_of(agent).content_hash() != canary.content;
+    before(agent).is_some_and(|canary| canary.phase == CanaryPhase::Promoting && is_other(canary))
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_api::AgentStatus;
+    use slipway_api::condition::{self, Finding};
+
+    use super::*;
+    use crate::agent::apply::Applied;
+    use crate::agent::pin::tests::agent_of;
+    use crate::testing::context;
+
+    #[tokio::test]
+    async fn a_promotion_whose_spec_was_set_back_was_rejected() {
+        let context = context();
+        let (old, new) = (agent_of("systemPrompt: old"), agent_of("systemPrompt: new"));
+        let progress = Progress {
+            resolved: Resolved::Unknown("it"),
+            applied: Applied::default(),
+            candidate: None,
+            canary: Brought::default(),
+            error: None,
+        };
+        let found = |agent: &Agent, reason: &str| {
+            let finding = Finding::new(APPROVED, false, reason, "avg=50");
+            let conditions = condition::conditions(vec![finding], &[], Some(3), Timestamp::UNIX_EPOCH);
+            let content = content_of(&new).content_hash();
+            let canary = Some(CanaryStatus { phase: CanaryPhase::Promoting, content, ..CanaryStatus::default() });
+            let status = Some(AgentStatus { canary, conditions, ..AgentStatus::default() });
+            stable(&Agent { status, ..agent.clone() }, &progress, &context)
+        };
+        // Whoever was away while the verdict stood beside the promoted spec finds the spec as it was before.
+        assert_eq!(found(&old, RELEASE_REJECTED), Stable::Rejected("avg=50".to_owned()));
+        assert!(matches!(found(&old, "Other"), Stable::Rolls(_)));
+        assert!(matches!(found(&new, RELEASE_REJECTED), Stable::Rolls(_)), "it may speak of an earlier release");
+    }
 }

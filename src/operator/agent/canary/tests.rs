@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
-use slipway_api::canary::CanaryPhase;
+use slipway_api::canary::{CanaryPhase, TrackFigures};
 use slipway_api::{AgentStatus, EvaluationRunSpec, labels};
 use slipway_governance::canary::Evidence;
 
@@ -66,7 +66,7 @@ fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Reading {
         latency[5] = ended;
         Measured { requests: ended, evidence: Evidence { ended, errors, latency, score: None }, is_partial: false }
     };
-    Reading { read_at: at(second), since: at(0), canary: of(canary), stable: of(stable) }
+    Reading { read_at: at(second), since: at(0), run_hash: Some("h".to_owned()), canary: of(canary), stable: of(stable) }
 }
 
 fn agent_with(spec: &str, action: Option<&str>) -> Agent {
@@ -203,6 +203,33 @@ fn what_is_wrong_takes_users_away() {
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
     let rolled_back = ends(&mut agent, &given_up, None);
     assert!(rolled_back.is_some_and(|why| why.contains("not found")));
+    // Pods of what it was before are still there. They are no reason to wait for the new ones, but where they serve.
+    let former = DeploymentState { available: 1, ready: 1, total: 2, ..given_up.deployment.clone().unwrap() };
+    let replaced = Seen { deployment: Some(former), ..given_up };
+    give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
+    assert!(ends(&mut agent, &replaced, None).is_some_and(|why| why.contains("not found")));
+    give(&mut agent, Some(stood(STEPS, CanaryPhase::Serving, 10)));
+    assert_eq!(told(&settled(&mut agent, &replaced, at(9))).0, Some(CanaryPhase::Serving));
+}
+
+#[test]
+fn a_canary_that_has_served_and_crashes_is_rolled_back() {
+    let trouble = Trouble { reason: "CrashLoopBackOff".to_owned(), message: "restarted 3 times".to_owned() };
+    let crashes = |available: i32| Seen { deployment: Some(pods(2, available)), trouble: Some(trouble.clone()), ..seen() };
+    let served = |spec: &str, requests: i64| {
+        let mut agent = agent_with(spec, None);
+        let figures = TrackFigures { requests, ..TrackFigures::default() };
+        give(&mut agent, Some(CanaryStatus { canary: Some(figures), ..stood(spec, CanaryPhase::Serving, 10) }));
+        agent
+    };
+    let why = ends(&mut served(STEPS, 50), &crashes(0), None);
+    assert_eq!(why.as_deref(), Some("its pods crash: restarted 3 times"));
+    let paused = STEPS.replace("analysis: {", "analysis: {paused: true, ");
+    for (spec, requests, available) in [(STEPS, 0, 0), (STEPS, 50, 1), (PLAIN, 50, 0), (&*paused, 50, 0)] {
+        let decision = settled(&mut served(spec, requests), &crashes(available), at(9));
+        let said = decision.finding.unwrap();
+        assert_ne!(said.reason, "RolledBack", "{spec} {requests} {available}: {}", said.message);
+    }
 }
 
 /// Decides until a patch follows that rolls the canary back, after its reason has been told; the reason.
@@ -284,6 +311,50 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
 }
 
 #[test]
+fn a_promotion_does_not_meet_another_canary() {
+    let newer = PLAIN.replace("new", "newer");
+    let mut agent = agent_with(&newer, Some("promote"));
+    let stood = stood(PLAIN, CanaryPhase::Serving, 10);
+    give(&mut agent, Some(stood.clone()));
+    let decision = decide(&agent, &seen(), at(9)).unwrap();
+    let expected = (Some(CanaryPhase::Progressing), 0, vec!["AgentCanaryRefused"], Act::DropAnnotation, (None, "Progressing"));
+    assert_eq!(told(&decision), expected);
+    // As long as the annotation is there, it is no canary of the new spec.
+    give(&mut agent, decision.status);
+    let again = decide(&agent, &seen(), at(10)).unwrap();
+    assert_eq!(told(&again), expected);
+    assert_eq!(again.status.map(|status| status.content), Some(stood.content));
+    agent.metadata.annotations = None;
+    assert_eq!(told(&decide(&agent, &seen(), at(11)).unwrap()).2, ["AgentCanaryStarted"]);
+    // It is rolled back as the one before would have been.
+    let mut agent = agent_with(&newer, Some("rollback"));
+    give(&mut agent, Some(self::stood(PLAIN, CanaryPhase::Serving, 10)));
+    assert_eq!(told(&settled(&mut agent, &Seen { book: Some(book(By::Rest, None)), ..seen() }, at(9))).3, Act::Patch(End::RolledBack));
+}
+
+#[test]
+fn a_weight_of_the_annotation_does_not_meet_the_next_canary() {
+    use CanaryPhase::{Draining, Promoting, RolledBack, Serving};
+    let gone = |run_hash: Option<&str>, phase| CanaryStatus { run_hash: run_hash.map(str::to_owned), ..stood(PLAIN, phase, 0) };
+    for (status, after, act) in [
+        (None, 5, Act::Nothing),
+        (Some(stood(PLAIN, Serving, 10)), 5, Act::Nothing),
+        (Some(stood(PLAIN, Promoting, 10)), 5, Act::Nothing),
+        (Some(stood(PLAIN, Draining, 0)), 5, Act::DropAnnotation),
+        (Some(gone(Some("h"), RolledBack)), 99, Act::DropAnnotation),
+        (Some(gone(None, RolledBack)), 5, Act::DropAnnotation),
+        // Who keeps it in Git is not fought.
+        (Some(gone(None, RolledBack)), 99, Act::Nothing),
+    ] {
+        let mut agent = agent_with(PLAIN, None);
+        agent.metadata.annotations = Some([(labels::CANARY_WEIGHT.to_owned(), "80".to_owned())].into());
+        let what = format!("{status:?} {after}");
+        give(&mut agent, status);
+        assert_eq!(decide(&agent, &seen(), at(after)).unwrap().act, act, "{what}");
+    }
+}
+
+#[test]
 fn a_spec_without_its_canary_was_promoted_or_rolled_back() {
     let rolled_back = |warning| ("AgentCanaryRolledBack", warning, CanaryPhase::Draining, 0);
     let promoted = ("AgentCanaryPromoted", false, CanaryPhase::Promoting, 10);
@@ -350,6 +421,13 @@ fn a_canary_has_ended_once_nobody_is_sent_to_it_for_ten_seconds() {
     for (after, has_pods) in [(9, true), (10, false), (10_000, false)] {
         let status = decide(&agent, &seen(), at(after)).unwrap().status.unwrap();
         assert_eq!((status.phase, status.run_hash.is_some()), (CanaryPhase::RolledBack, has_pods), "{after}");
+    }
+    // The spec lets go of it while users are being taken away: its pods have their time even so.
+    for (after, stays) in [(9, true), (10, false)] {
+        let mut ended = agent_with("systemPrompt: old", None);
+        give(&mut ended, Some(stood(PLAIN, CanaryPhase::RolledBack, 0)));
+        let status = decide(&ended, &seen(), at(after)).unwrap().status;
+        assert_eq!(status.map(|status| (status.phase, status.share())), stays.then_some((CanaryPhase::RolledBack, 0)), "{after}");
     }
     let heavier = PLAIN.replace("weight: 10", "weight: 20");
     for (spec, phase) in [
@@ -491,6 +569,23 @@ fn other_pods_begin_a_step_anew() {
     let status = decide(&agent, &seen, at(70)).unwrap().status.unwrap();
     assert_eq!((status.step_started_at, status.step_requests, status.run_hash.as_deref()), (Some(Time(at(70))), 0, Some("other")));
     assert_eq!(status.started_at, Some(Time(at(0))), "it is the same canary");
+    // What was counted of the pods before is not taken from what these have: the step begins with none, whatever the weight does.
+    let status = decide(&agent, &Seen { deployment: Some(pods(1, 0)), ..seen }, at(70)).unwrap().status.unwrap();
+    assert_eq!((status.weight, status.step_requests), (0, 0));
+}
+
+#[test]
+fn a_step_counts_from_what_was_read_last() {
+    let mut agent = agent_with(STEPS, None);
+    let figures = TrackFigures { requests: 1000, ..TrackFigures::default() };
+    give(&mut agent, Some(CanaryStatus { canary: Some(figures), ..stood(STEPS, CanaryPhase::Serving, 10) }));
+    // The database is away, and so are the canary's pods for a moment.
+    let away = Seen { deployment: Some(pods(1, 0)), ..seen() };
+    let status = decide(&agent, &away, at(9)).unwrap().status.unwrap();
+    assert_eq!((status.weight, status.step_requests), (0, 1000));
+    let others = Seen { run_hash: Some("other".to_owned()), ..away };
+    let status = decide(&agent, &others, at(9)).unwrap().status.unwrap();
+    assert_eq!((status.step_requests, status.canary), (0, None), "other pods have had none");
 }
 
 #[test]

@@ -49,6 +49,11 @@ type Requests = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
 /// A cluster that takes everything.
 fn cluster() -> (Client, Requests) {
+    cluster_without(None)
+}
+
+/// A cluster that takes everything but one object, whose path ends so.
+fn cluster_without(broken: Option<&'static str>) -> (Client, Requests) {
     let heard = Requests::default();
     let hearing = heard.clone();
     let server = tower::service_fn(move |request: Request<Body>| {
@@ -57,6 +62,11 @@ fn cluster() -> (Client, Requests) {
             let (parts, body) = request.into_parts();
             let mut object: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap_or_default();
             hearing.lock().unwrap().push((parts.method.clone(), parts.uri.path().to_owned(), object.clone()));
+            if broken.is_some_and(|broken| parts.uri.path().ends_with(broken)) {
+                let failed =
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "a webhook is away"});
+                return Ok(Response::builder().status(500).body(Body::from(failed.to_string().into_bytes())).unwrap());
+            }
             if parts.method == Method::DELETE {
                 object = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
             } else {
@@ -154,6 +164,18 @@ async fn a_canary_begins_ends_and_leaves_nothing() {
         "services/helper-primary",
     ];
     assert_eq!(gone, all);
+}
+
+#[tokio::test]
+async fn what_keeps_a_canary_from_being_made_is_told() {
+    let (client, heard) = cluster_without(Some("/deployments/helper-canary"));
+    let controller = controller_of(client);
+    give(&controller, ASKS, &json!({}));
+    assert!(reconcile(&controller, &Key::new("team-a", "helper")).await.is_err(), "it is tried again");
+    let heard = heard.lock().unwrap();
+    let (_, _, written) = heard.iter().rfind(|(_, path, _)| path.ends_with("/agents/helper/status")).expect("the agent says how it is");
+    let ready = written["status"]["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == "CanaryReady").unwrap();
+    assert!(ready["message"].as_str().unwrap().contains("a webhook is away"), "{ready}");
 }
 
 #[tokio::test]
