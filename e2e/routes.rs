@@ -11,6 +11,7 @@ use slipway_peers::{Server, free_port, repository};
 use crate::api::{Api, Call};
 use crate::kubectl::kubectl;
 use crate::platform;
+use crate::watch::poll;
 
 /// On definitions that a test has installed, and on what belongs to its Gateway.
 const LABEL: &str = "e2e";
@@ -114,7 +115,12 @@ impl DataPlane {
             {"apiVersion": group, "kind": "GatewayClass", "metadata": metadata(GATEWAY_CLASS), "spec": {"controllerName": "traefik.io/gateway-controller"}},
             {"apiVersion": group, "kind": "Gateway", "metadata": gateway, "spec": {"gatewayClassName": GATEWAY_CLASS, "listeners": [listener]}},
         ]);
-        kubectl("apply -f -").input(json!({"apiVersion": "v1", "kind": "List", "items": all})).ok();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": all});
+        // New kinds are discovered a moment later, and the namespace of an earlier one may be on its way out.
+        poll(90, || match kubectl("apply -f -").input(&list).run() {
+            outcome if outcome.code == Some(0) => Ok(()),
+            outcome => Err(format!("there should be a Gateway: {}", outcome.stderr)),
+        });
         let mut command = Command::new(folder().join("traefik"));
         command.arg(format!("--entrypoints.web.address=127.0.0.1:{port}")).arg(format!("--entrypoints.ping.address=127.0.0.1:{ping}"));
         command.args(["--ping", "--ping.entrypoint=ping", "--providers.kubernetesgateway", "--log.level=INFO"]);

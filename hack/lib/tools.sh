@@ -138,7 +138,7 @@ metrics_compile() {
 flagger_compile() {
   say "        from source; some two minutes on two cores with empty caches"
   cd "$ROOT/hack/tools/flagger" && go build -ldflags "-s -w" -o "$1/flagger" . &&
-    install -m 644 "$(go list -m -f '{{.Dir}}' github.com/fluxcd/flagger)/artifacts/flagger/crd.yaml" "$1/flagger-crd.yaml"
+    command install -m 644 "$(go list -m -f '{{.Dir}}' github.com/fluxcd/flagger)/artifacts/flagger/crd.yaml" "$1/flagger-crd.yaml"
 }
 
 gateway_fill() {

@@ -23,7 +23,7 @@ fn flagger_promotes_what_passes_the_gate_and_nothing_else() {
     if !needs_database() {
         return;
     }
-    let scene = Scene::begin();
+    let scene = Scene::begin("flagger-gate");
     let agent = scene.agent();
     let by_rest = scene.rest.call("POST", "/agents/helper/chat").json(&json!({"message": "still here"}));
     poll(30, || match by_rest.send() {
@@ -133,7 +133,7 @@ fn an_agent_that_is_stopped_has_no_pods_of_flaggers_either() {
     if !needs_database() {
         return;
     }
-    let scene = Scene::begin();
+    let scene = Scene::begin("flagger-stop");
     let agent = scene.agent();
     taken_over(&scene, &agent);
     agent.patch(&json!({"suspend": true}));
@@ -168,10 +168,10 @@ struct Scene {
 
 impl Scene {
     #[track_caller]
-    fn begin() -> Self {
+    fn begin(name: &str) -> Self {
         let turn = unwatched();
         let without = WithoutState::begin();
-        let team = Team::within(turn, &fresh("flagger"), &json!({}));
+        let team = Team::within(turn, &fresh(name), &json!({}));
         let folder = tempfile::tempdir().unwrap();
         let key = folder.path().join("key");
         write_key(&key);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Call, DataPlane, Kinds, Team, condition, fresh, kubectl, poll, until};
+use slipway_e2e::{Agent, Call, DataPlane, Kinds, Team, condition, fresh, kubectl, platform, poll, until};
 use slipway_peers::skip;
 
 use super::{ended, is_share, serves, standing};
@@ -23,6 +23,10 @@ const CANARY: &str = "hello";
 
 #[test]
 fn a_gateway_weighs_the_canary_of_an_agent_that_asks_for_it() {
+    if platform::setting("SLIPWAY_GATEWAY").is_none() {
+        skip("the installed manager knows no Gateway");
+        return;
+    }
     let team = Team::new(&fresh("canary-gateway"));
     let agent = team.agent("helper", &json!({"storage": "memory", "expose": "gateway"}));
     let private = team.agent("private", &json!({"storage": "memory", "replicas": 0}));
@@ -36,10 +40,7 @@ fn a_gateway_weighs_the_canary_of_an_agent_that_asks_for_it() {
 
     // They come late, and an agent that waits for them need not be touched.
     kinds.install();
-    let Some(plane) = DataPlane::start() else {
-        skip("the installed manager knows no Gateway");
-        return;
-    };
+    let plane = DataPlane::start().unwrap();
     exposed(&agent, "RouteProgrammed");
     let hostname = plane.hostname(&team.slug, "helper");
     let chat = plane.call(&hostname, "POST", "/chat").json(&json!({"message": "text hello"}));

@@ -11,7 +11,7 @@ use slipway_cluster::json::hash;
 use slipway_cluster::write;
 
 use super::resolve::{Fault, Plan};
-use super::{Controller, MANAGER, build, routing};
+use super::{Controller, MANAGER, build};
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
@@ -162,12 +162,13 @@ pub(super) async fn remove_orphans(
     Ok(())
 }
 
-/// What is known by its name, and what has the agent's labels besides; of both, what this very Agent owns.
+/// What is known by its name, and what has the agent's labels besides; of both, what this very Agent owns. What leads to it has gone
+/// before, or cannot go now, which stops nothing.
 pub(super) fn orphans(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, controller: &Controller) -> Vec<(ChildKind, String)> {
     let Some(uid) = agent.meta().uid.as_deref() else { return Vec::new() };
     let (caches, of) = (&controller.context.caches, Key::of(agent));
     let strays = controller.strays.of(&of, |kind, key| caches.children(kind).get(key).is_some_and(|child| child.is_labelled));
-    let known = Track::ALL.into_iter().flat_map(|track| build::names(&of.name, track)).chain(routing::names(&of.name));
+    let known = Track::ALL.into_iter().flat_map(|track| build::names(&of.name, track));
     let is_orphan = |(kind, name): &(ChildKind, String)| {
         let child = caches.children(*kind).get(&Key::new(&of.namespace, name));
         child.is_some_and(|child| child.owner.as_deref() == Some(uid) && !child.deleting)

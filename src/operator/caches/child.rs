@@ -107,7 +107,11 @@ impl Child {
         let uid = meta.uid.clone().unwrap_or_default();
         let owners: Vec<_> = meta.owner_references.iter().flatten().map(|owner| (&owner.uid, &owner.controller)).collect();
         let fingerprint = drift::fingerprint(&meta.labels, &meta.annotations, &owners, &object.data);
+        let scaled_by_flagger = scales(object, FLAGGER);
+        // What it should be follows from this as well, and is not asked before the cache has it.
+        let is_handed_over = before.is_some_and(|before| before.scaled_by_flagger != scaled_by_flagger);
         let (matches_hash, compared) = match before {
+            _ if is_handed_over => (None, false),
             Some(before) if before.compared && before.fingerprint == fingerprint && before.uid == uid => (before.matches_hash, true),
             _ => match desired() {
                 Some(desired) => (matches(&desired, object, manager).then(|| hash(&desired)), true),
@@ -128,7 +132,7 @@ impl Child {
             ever_matched,
             deployment: DeploymentState::of(object).map(Box::new),
             job: JobState::of(object).map(Box::new),
-            scaled_by_flagger: scales(object, FLAGGER),
+            scaled_by_flagger,
             selects_primary: selects_primary(object),
             route: RouteState::of(object).map(Box::new),
             mesh: Mesh::of(object),
