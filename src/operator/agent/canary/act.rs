@@ -12,7 +12,6 @@ use slipway_release::promotion;
 use super::decision::End;
 use super::seen::{Book, Seen};
 use super::story::By;
-use super::{before, is_active};
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
 
@@ -90,7 +89,7 @@ pub(super) async fn drop_annotation(agent: &Agent, context: &Context) -> Result<
 
 fn dropping(agent: &Agent) -> Value {
     let mut annotations = json!({labels::CANARY_ACTION: null});
-    if before(agent).is_some_and(|canary| !is_active(canary)) {
+    if agent.canary_status().is_some_and(|canary| !canary.phase.is_active()) {
         // What was said of the weight of one that ends is not to meet the next one.
         annotations[labels::CANARY_WEIGHT] = Value::Null;
     }

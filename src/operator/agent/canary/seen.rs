@@ -171,7 +171,7 @@ fn stable(agent: &Agent, progress: &Progress, context: &Context) -> Stable {
 /// Whether the spec has another content by now than the canary that was promoted, as it has once its release was rejected.
 fn is_set_back(agent: &Agent) -> bool {
     let is_other = |canary: &CanaryStatus| content_of(agent).content_hash() != canary.content;
-    before(agent).is_some_and(|canary| canary.phase == CanaryPhase::Promoting && is_other(canary))
+    agent.canary_status().is_some_and(|canary| canary.phase == CanaryPhase::Promoting && is_other(canary))
 }
 
 #[cfg(test)]
@@ -198,8 +198,8 @@ mod tests {
         let found = |agent: &Agent, reason: &str| {
             let finding = Finding::new(APPROVED, false, reason, "avg=50");
             let conditions = condition::conditions(vec![finding], &[], Some(3), Timestamp::UNIX_EPOCH);
-            let content = content_of(&new).content_hash();
-            let canary = Some(CanaryStatus { phase: CanaryPhase::Promoting, content, ..CanaryStatus::default() });
+            let promoted = content_of(&new).content_hash();
+            let canary = Some(CanaryStatus { phase: CanaryPhase::Promoting, content: promoted, ..CanaryStatus::default() });
             let status = Some(AgentStatus { canary, conditions, ..AgentStatus::default() });
             stable(&Agent { status, ..agent.clone() }, &progress, &context)
         };
