@@ -65,11 +65,11 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
         },
         Source::Spec | Source::Nothing => None,
     };
-    // Before its first release the agent's own spec is what a canary may not make easier.
-    let own = (pin::source(agent) == Source::Nothing).then(|| content_of(agent));
-    let active = active.as_ref().map(|active| &active.artifact).or(own.as_ref());
+    // Where nothing that runs has a gate yet, the agent's own spec is what a canary may not make easier.
+    let own = content_of(agent);
+    let gated = active.as_ref().map(|active| &active.artifact).filter(|active| active.governance.min_quality_score > 0);
     let (Some(artifact), Some(uid)) = (content::canary_artifact(agent, context), agent.metadata.uid.as_deref()) else { return unknown };
-    let wanted = gate::canary_run_spec(active, &artifact, asked.max(least(&agent.spec)));
+    let wanted = gate::canary_run_spec(Some(gated.unwrap_or(&own)), &artifact, asked.max(least(&agent.spec)));
     let key = gate::content_key(&artifact);
     let known = before.filter(|before| before.evaluation.as_deref() == Some(&*gate::canary_run_name(uid, &key, before.attempt)));
     let mut attempt = known.map_or(1, |known| known.attempt.clamp(1, MAX_ATTEMPTS));
@@ -177,6 +177,11 @@ mod tests {
         context.caches.pins.insert(Key::of(&held), release_of(&active, 3));
         let wanted = found(&held, None, &context).unwrap().run.unwrap().wanted;
         assert_eq!((wanted.min_quality_score, wanted.dataset), (Some(80), hard), "what runs is not made easier");
+        let late = "governance: {minQualityScore: 60, evalDataset: hard}, canary: {enabled: true, weight: 1, overrides: {governance: {evalDataset: easy}}}";
+        let late = Agent { status: Some(AgentStatus { active_release: Some(3), ..AgentStatus::default() }), ..agent_of(late) };
+        context.caches.pins.insert(Key::of(&late), release_of(&agent_of("systemPrompt: p"), 3));
+        let wanted = found(&late, None, &context).unwrap().run.unwrap().wanted;
+        assert_eq!(wanted.dataset.as_deref(), Some("hard"), "nor is the gate that has just been set");
     }
 
     #[tokio::test]
