@@ -67,9 +67,9 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
     };
     // Where nothing that runs has a gate yet, the agent's own spec is what a canary may not make easier.
     let own = content_of(agent);
-    let gated = active.as_ref().map(|active| &active.artifact).filter(|active| active.governance.min_quality_score > 0);
+    let held = active.as_ref().map(|active| &active.artifact).filter(|active| active.governance.min_quality_score > 0);
     let (Some(artifact), Some(uid)) = (content::canary_artifact(agent, context), agent.metadata.uid.as_deref()) else { return unknown };
-    let wanted = gate::canary_run_spec(Some(gated.unwrap_or(&own)), &artifact, asked.max(least(&agent.spec)));
+    let wanted = gate::canary_run_spec(Some(held.unwrap_or(&own)), &artifact, asked.max(least(&agent.spec)));
     let key = gate::content_key(&artifact);
     let known = before.filter(|before| before.evaluation.as_deref() == Some(&*gate::canary_run_name(uid, &key, before.attempt)));
     let mut attempt = known.map_or(1, |known| known.attempt.clamp(1, MAX_ATTEMPTS));
