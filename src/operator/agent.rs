@@ -291,11 +291,12 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     progress.error = progress.error.take().or(failed);
     let canary_next = canary.next;
     let sooner = report::report(&agent, &progress, canary, controller).await?;
+    // What is told and tried again keeps no release from being evaluated.
+    candidate::begin(&agent, &progress.applied.outcomes, context).await?;
     if let Some(error) = progress.error.take() {
         return Err(error);
     }
     let Progress { resolved, applied, .. } = progress;
-    candidate::begin(&agent, &applied.outcomes, context).await?;
     let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
     let waits = is_unknown || applied.left.is_some() || flagger::is_moving(key, context);
     let next = if waits { WAITING_INTERVAL } else { RESYNC };

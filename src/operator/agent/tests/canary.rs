@@ -12,8 +12,10 @@ use serde_json::json;
 
 use super::*;
 use crate::agent::canary::{Wants, wants};
+use crate::agent::pin::tests::{agent_of, release_of};
 use crate::agent::reconcile;
-use crate::caches::child::Child;
+use crate::caches::HeldRelease;
+use crate::caches::child::{Child, DeploymentState};
 use crate::testing::{context_of, give_policies};
 
 const ASKS: &str = "systemPrompt: old, replicas: 5, canary: {enabled: true, weight: 30, systemPrompt: new}";
@@ -176,6 +178,27 @@ async fn what_keeps_a_canary_from_being_made_is_told() {
     let (_, _, written) = heard.iter().rfind(|(_, path, _)| path.ends_with("/agents/helper/status")).expect("the agent says how it is");
     let ready = written["status"]["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == "CanaryReady").unwrap();
     assert!(ready["message"].as_str().unwrap().contains("a webhook is away"), "{ready}");
+}
+
+#[tokio::test]
+async fn a_canary_that_cannot_be_made_keeps_no_release_from_its_run() {
+    let (client, heard) = cluster_without(Some("/deployments/helper-canary"));
+    let controller = controller_of(client);
+    let (key, caches) = (Key::new("team-a", "helper"), &controller.context.caches);
+    let asks = "systemPrompt: old, governance: {minQualityScore: 60}, canary: {enabled: true, weight: 30, systemPrompt: new}";
+    let release = release_of(&agent_of("systemPrompt: old, governance: {minQualityScore: 60}"), 1);
+    caches.held.insert(key.clone(), HeldRelease { run: "ev-1".to_owned(), release: release.into() });
+    give(&controller, asks, &json!({"pendingRelease": 1, "pendingEvaluation": "ev-1"}));
+    assert!(reconcile(&controller, &key).await.is_err());
+    let (deployments, candidate) = (caches.children(ChildKind::Deployment), Key::new("team-a", "helper-candidate"));
+    let mut ready = (*deployments.get(&candidate).expect("it is made")).clone();
+    let pods = DeploymentState { wanted: 1, updated: 1, ready: 1, available: 1, total: 1, current: true, ..DeploymentState::default() };
+    ready.deployment = Some(Box::new(pods));
+    deployments.insert(candidate, ready);
+    assert!(reconcile(&controller, &key).await.is_err());
+    let heard = heard.lock().unwrap();
+    let run = heard.iter().find(|(method, path, _)| method == Method::POST && path.ends_with("/evaluationruns")).expect("its run is made");
+    assert_eq!(run.2["metadata"]["name"], "ev-1");
 }
 
 #[tokio::test]
