@@ -360,6 +360,25 @@ mod tests {
     }
 
     #[test]
+    fn replicas_that_are_handed_over_are_compared_once_that_is_known() {
+        let deployment = |manager: &str, replicas: i32| -> DynamicObject {
+            let fields = json!({"f:spec": {"f:replicas": {}}});
+            let entry =
+                json!({"manager": manager, "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+            let metadata = json!({"name": "d", "uid": "u", "managedFields": [entry]});
+            let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}});
+            serde_json::from_value(body).unwrap()
+        };
+        let desired = |spec: Value| Some(json!({"kind": "Deployment", "spec": spec}));
+        let ours = Child::look(&deployment("us", 1), None, || desired(json!({"replicas": 1})), "us");
+        assert!(ours.matches_hash.is_some());
+        let taken = Child::look(&deployment(FLAGGER, 0), Some(&ours), || panic!("the cache has yet to say whose they are"), "us");
+        assert!(taken.ever_matched && !taken.compared && taken.matches_hash.is_none(), "nobody has changed what is ours");
+        let known = Child::look(&deployment(FLAGGER, 0), Some(&taken), || desired(json!({})), "us");
+        assert!(known.compared && known.matches_hash.is_some());
+    }
+
+    #[test]
     fn a_service_of_flaggers_pods_is_told_from_others() {
         let selects = |selector: Value| {
             let body = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "helper"}, "spec": {"selector": selector}});
