@@ -361,11 +361,10 @@ mod tests {
 
     #[test]
     fn replicas_that_are_handed_over_are_compared_once_that_is_known() {
+        let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {field: {}}}});
         let deployment = |manager: &str, replicas: i32| -> DynamicObject {
-            let fields = json!({"f:spec": {"f:replicas": {}}});
-            let entry =
-                json!({"manager": manager, "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
-            let metadata = json!({"name": "d", "uid": "u", "managedFields": [entry]});
+            let fields = [entry("us", "f:strategy"), entry(manager, "f:replicas")];
+            let metadata = json!({"name": "d", "uid": "u", "managedFields": fields});
             let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}});
             serde_json::from_value(body).unwrap()
         };
