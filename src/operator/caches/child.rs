@@ -54,6 +54,8 @@ pub(crate) struct RouteState {
     pub accepted: Option<bool>,
     /// Why it is not accepted.
     pub message: String,
+    /// Whether it was accepted in an earlier form, and they have yet to speak of this one.
+    pub was_accepted: bool,
 }
 
 /// Whether a mesh of Istio carries what is sent within a namespace.
@@ -247,17 +249,20 @@ impl RouteState {
             let seen = condition.get("observedGeneration").and_then(Value::as_i64);
             seen.is_none_or(|seen| Some(seen) == object.meta().generation)
         };
-        let present: Vec<&Value> = all.filter(is_present).collect();
+        let (present, earlier): (Vec<&Value>, Vec<&Value>) = all.partition(is_present);
         let word = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let find = |kind: &str, status: &str| {
-            present.iter().copied().find(|condition| word(condition, "type") == kind && word(condition, "status") == status)
-        };
+        let is = |condition: &Value, kind: &str, status: &str| word(condition, "type") == kind && word(condition, "status") == status;
+        let find = |kind: &str, status: &str| present.iter().copied().find(|condition| is(condition, kind, status));
         Some(match find("Accepted", "False").or_else(|| find("ResolvedRefs", "False")) {
             Some(refusal) => {
                 let words = format!("{}: {}", word(refusal, "reason"), word(refusal, "message"));
-                Self { accepted: Some(false), message: words.chars().take(MAX_WORDS).collect() }
+                Self { accepted: Some(false), message: words.chars().take(MAX_WORDS).collect(), was_accepted: false }
             }
-            None => Self { accepted: find("Accepted", "True").map(|_| true), message: String::new() },
+            None => Self {
+                accepted: find("Accepted", "True").map(|_| true),
+                message: String::new(),
+                was_accepted: earlier.iter().any(|condition| is(condition, "Accepted", "True")),
+            },
         })
     }
 }
@@ -298,7 +303,8 @@ mod tests {
         let condition = |kind: &str, status: &str, generation: i64| json!({"type": kind, "status": status, "reason": "R", "message": "m".repeat(MAX_WORDS), "observedGeneration": generation});
         let accepted = condition("Accepted", "True", 3);
         assert_eq!(state(json!([])), RouteState::default(), "nobody has said anything");
-        assert_eq!(state(json!([condition("Accepted", "True", 2)])), RouteState::default(), "what was said was of an earlier form");
+        let earlier = RouteState { was_accepted: true, ..RouteState::default() };
+        assert_eq!(state(json!([condition("Accepted", "True", 2)])), earlier, "what was said was of an earlier form");
         assert_eq!(state(json!([accepted, condition("ResolvedRefs", "True", 3)])).accepted, Some(true));
         for refusal in [condition("Accepted", "False", 3), condition("ResolvedRefs", "False", 3)] {
             let refused = state(json!([accepted, refusal]));
@@ -357,6 +363,24 @@ mod tests {
         assert!(scaled("flagger", json!({"f:spec": {"f:replicas": {}}})));
         assert!(!scaled("flagger", json!({"f:spec": {"f:template": {"f:spec": {"f:replicas": {}}}}})));
         assert!(!scaled("kube-controller-manager", json!({"f:spec": {"f:replicas": {}}})));
+    }
+
+    #[test]
+    fn replicas_that_are_handed_over_are_compared_once_that_is_known() {
+        let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {field: {}}}});
+        let deployment = |manager: &str, replicas: i32| -> DynamicObject {
+            let fields = [entry("us", "f:strategy"), entry(manager, "f:replicas")];
+            let metadata = json!({"name": "d", "uid": "u", "managedFields": fields});
+            let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}});
+            serde_json::from_value(body).unwrap()
+        };
+        let desired = |spec: Value| Some(json!({"kind": "Deployment", "spec": spec}));
+        let ours = Child::look(&deployment("us", 1), None, || desired(json!({"replicas": 1})), "us");
+        assert!(ours.matches_hash.is_some());
+        let taken = Child::look(&deployment(FLAGGER, 0), Some(&ours), || panic!("the cache has yet to say whose they are"), "us");
+        assert!(taken.ever_matched && !taken.compared && taken.matches_hash.is_none(), "nobody has changed what is ours");
+        let known = Child::look(&deployment(FLAGGER, 0), Some(&taken), || desired(json!({})), "us");
+        assert!(known.compared && known.matches_hash.is_some());
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn everything() -> Seen {
         has_mesh_kinds: true,
         has_services: true,
         mesh: Mesh::Enrolled,
-        route: Some(RouteState { accepted: Some(true), message: String::new() }),
+        route: Some(RouteState { accepted: Some(true), ..RouteState::default() }),
         has_mesh_objects: true,
         refused: RefusedRoutes::default(),
     }
@@ -133,7 +133,7 @@ fn an_agent_is_exposed_where_it_asks_and_all_is_there() {
     assert_eq!(told(&ours, &everything(), &long), reason("HostnameInvalid", false));
     let refused = RefusedRoutes { gateway: Some("not so".to_owned()), mesh: None };
     let of_mesh = RefusedRoutes { mesh: Some("not so".to_owned()), gateway: None };
-    let not_accepted = RouteState { accepted: Some(false), message: "NotAllowedByListeners: no".to_owned() };
+    let not_accepted = RouteState { accepted: Some(false), message: "NotAllowedByListeners: no".to_owned(), was_accepted: true };
     for (seen, expected) in [
         (everything(), reason("RouteProgrammed", true)),
         (Seen { refused: of_mesh, ..everything() }, reason("RouteProgrammed", true)),
@@ -146,6 +146,15 @@ fn an_agent_is_exposed_where_it_asks_and_all_is_there() {
     ] {
         assert_eq!(told(&ours, &seen, &both), expected);
     }
+    // Who was led to goes on being so while a Gateway reads another weight.
+    let mut programmed = ours.clone();
+    let said = exposed(&ours, &everything(), &both).into_iter().collect();
+    let conditions = slipway_api::condition::conditions(said, &[], None, jiff::Timestamp::UNIX_EPOCH);
+    programmed.status.as_mut().unwrap().conditions = conditions;
+    let outdated = |was_accepted| Seen { route: Some(RouteState { was_accepted, ..RouteState::default() }), ..everything() };
+    assert_eq!(told(&ours, &outdated(true), &both), reason("RouteNotAccepted", true), "it was another one's");
+    assert_eq!(told(&programmed, &outdated(true), &both), reason("RouteProgrammed", true));
+    assert_eq!(told(&programmed, &outdated(false), &both), reason("RouteNotAccepted", true), "no Gateway knows it any more");
 }
 
 #[test]

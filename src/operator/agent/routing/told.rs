@@ -59,12 +59,20 @@ fn programmed(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<String,
     let (_, hostname) = exposure(agent, seen, settings)?;
     let refused = seen.refused.gateway.as_deref();
     let not = |message: String| Err(("RouteNotAccepted", message));
+    // A Gateway speaks of another weight a moment later. What the status says stands until then.
+    let stands = seen.route.as_ref().is_some_and(|route| route.was_accepted) && is_programmed(agent);
     match seen.route.as_ref().map(|route| (route.accepted, &route.message)) {
-        Some((Some(true), _)) if refused.is_none() => Ok(hostname),
         Some((Some(false), why)) => not(format!("the Gateway does not take the HTTPRoute: {why}")),
+        Some((accepted, _)) if refused.is_none() && (accepted.is_some() || stands) => Ok(hostname),
         Some(_) => not(yet(refused, "no Gateway has taken the HTTPRoute yet")),
         None => not(yet(refused, "the HTTPRoute has yet to be made")),
     }
+}
+
+/// Whether the status says that the Gateway leads to the agent.
+fn is_programmed(agent: &Agent) -> bool {
+    let mut conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|found| found.type_ == EXPOSED && found.status == "True")
 }
 
 /// Whether a mesh would do as its objects say, or why not.
