@@ -17,8 +17,12 @@ use crate::words::words;
 /// A version of the agent that serves a share of its users beside the stable one. It has the agent's fields, except for those given here.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = kube::core::Rule::new("!has(self.analysis) || !has(self.analysis.steps) || self.analysis.steps.all(step, step > self.weight)")
-    .message("analysis.steps: each must be above weight, which is the first"))]
+#[x_kube(
+    validation = kube::core::Rule::new("!has(self.analysis) || !has(self.analysis.steps) || self.analysis.steps.all(step, step > self.weight)")
+        .message("analysis.steps: each must be above weight, which is the first"),
+    validation = kube::core::Rule::new("!has(self.analysis) || self.weight < 100")
+        .message("weight: must be below 100 with analysis, which compares the canary with what the others get"),
+)]
 pub struct Canary {
     /// Whether the canary runs. Turning it off without a promotion rolls it back.
     pub enabled: bool,
@@ -428,7 +432,7 @@ impl Canary {
     }
 
     /// The weights that the canary goes through, the first of which is its own.
-    pub fn rungs(&self) -> Vec<i32> {
+    pub fn step_weights(&self) -> Vec<i32> {
         let steps = self.analysis.iter().flat_map(|analysis| analysis.steps.iter().copied());
         std::iter::once(self.weight).chain(steps.filter(|step| *step > self.weight)).collect()
     }
@@ -646,8 +650,8 @@ mod tests {
 
     #[test]
     fn a_canary_goes_through_its_own_weight_and_the_higher_ones() {
-        for (asked, rungs) in [(json!({}), vec![10]), (json!({"analysis": {"steps": [5, 25, 50]}}), vec![10, 25, 50])] {
-            assert_eq!(canary(asked).rungs(), rungs);
+        for (asked, weights) in [(json!({}), vec![10]), (json!({"analysis": {"steps": [5, 25, 50]}}), vec![10, 25, 50])] {
+            assert_eq!(canary(asked).step_weights(), weights);
         }
     }
 

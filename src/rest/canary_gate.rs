@@ -109,13 +109,13 @@ impl Answer for Verdict {
 
 /// A verdict, and how it is counted.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct Answered {
     outcome: &'static str,
     is_scored: bool,
     verdict: Verdict,
 }
 
-impl Told {
+impl Answered {
     fn open(outcome: &'static str, message: impl Into<String>) -> Self {
         Self { outcome, is_scored: false, verdict: Verdict { is_open: true, message: message.into() } }
     }
@@ -173,11 +173,11 @@ impl Question {
     }
 }
 
-async fn decide(call: &Call, address: IpAddr, question: Result<Question, String>) -> Told {
-    let Some(credential) = access::gate_credential(&call.path, &call.headers) else { return Told::shut("not_valid", NOT_VALID) };
+async fn decide(call: &Call, address: IpAddr, question: Result<Question, String>) -> Answered {
+    let Some(credential) = access::gate_credential(&call.path, &call.headers) else { return Answered::shut("not_valid", NOT_VALID) };
     let question = match question {
         Ok(question) => question,
-        Err(why) => return Told::shut("refused", why),
+        Err(why) => return Answered::shut("refused", why),
     };
     let asked = question.passed_on(credential);
     let answer = call.context.state.gate(&asked).await;
@@ -186,12 +186,12 @@ async fn decide(call: &Call, address: IpAddr, question: Result<Question, String>
     match answer {
         Err(error) => {
             log(&call.id, &error);
-            Told::shut("unverified", UNVERIFIED)
+            Answered::shut("unverified", UNVERIFIED)
         }
-        Ok(GateAnswer::NotValid) => Told::shut("not_valid", NOT_VALID),
-        Ok(GateAnswer::Noted) => Told::open("noted", "Noted"),
-        Ok(GateAnswer::Scored(score)) => Told::scored(score),
-        Ok(GateAnswer::Refused { why }) => Told::shut("refused", format!("Quality gate failed: {why}")),
+        Ok(GateAnswer::NotValid) => Answered::shut("not_valid", NOT_VALID),
+        Ok(GateAnswer::Noted) => Answered::open("noted", "Noted"),
+        Ok(GateAnswer::Scored(score)) => Answered::scored(score),
+        Ok(GateAnswer::Refused { why }) => Answered::shut("refused", format!("Quality gate failed: {why}")),
         Ok(GateAnswer::NoScore { subject, next }) => {
             let tracked = tracked::ask(&call.context, &asked, Some(&subject)).await;
             match tracked {
@@ -203,21 +203,21 @@ async fn decide(call: &Call, address: IpAddr, question: Result<Question, String>
             let tracked = tracked::ask(&call.context, &asked, subject.as_ref()).await;
             match tracked {
                 Tracked::Scored(score) => by_mlflow(call, asked, score),
-                Tracked::Nothing => Told::shut("no_score", "No score yet"),
+                Tracked::Nothing => Answered::shut("no_score", "No score yet"),
                 Tracked::Away(why) => by_default(call, asked, subject.as_ref(), &why),
             }
         }
     }
 }
 
-fn by_mlflow(call: &Call, asked: GateCall, score: GateScore) -> Told {
+fn by_mlflow(call: &Call, asked: GateCall, score: GateScore) -> Answered {
     tell(call, asked, GateDecision::Scored(score));
-    Told::scored(score)
+    Answered::scored(score)
 }
 
 /// Waits for an evaluation, and begins one if that is how a score comes about.
-async fn without_score(call: &Call, asked: GateCall, subject: &GateSubject, next: GateNext) -> Told {
-    let waits = |message: String| Told::shut("no_score", message);
+async fn without_score(call: &Call, asked: GateCall, subject: &GateSubject, next: GateNext) -> Answered {
+    let waits = |message: String| Answered::shut("no_score", message);
     match next {
         GateNext::Nothing => waits("No score yet".to_owned()),
         GateNext::Runs(run) => waits(format!("No score yet; evaluation {} is under way", ids::evaluation_run(&run))),
@@ -234,15 +234,15 @@ async fn without_score(call: &Call, asked: GateCall, subject: &GateSubject, next
     }
 }
 
-fn by_default(call: &Call, asked: GateCall, subject: Option<&GateSubject>, why: &str) -> Told {
+fn by_default(call: &Call, asked: GateCall, subject: Option<&GateSubject>, why: &str) -> Answered {
     let is_shut = is_shut(&call.context.settings.gate_fail_closed, subject.map(|subject| subject.profile));
     let GateCall { namespace, agent, .. } = &asked;
     tracing::warn!(namespace, agent, why, is_shut, "a quality gate without a score: neither the cluster nor MLflow can be read");
     let (decision, told) = if is_shut {
-        (GateDecision::DefaultRefused, Told::shut("default_refused", "Quality gate failed (MLflow unavailable)"))
+        (GateDecision::DefaultRefused, Answered::shut("default_refused", "Quality gate failed (MLflow unavailable)"))
     } else {
         let message = "Quality gate passed (MLflow unavailable, default approve)";
-        (GateDecision::DefaultApproved, Told::open("default_approved", message))
+        (GateDecision::DefaultApproved, Answered::open("default_approved", message))
     };
     tell(call, asked, decision);
     told
@@ -334,14 +334,14 @@ mod tests {
 
     #[test]
     fn a_rollback_hook_is_answered_the_other_way_round() {
-        let score = |score, passed| Told::scored(GateScore { score, passed });
+        let score = |score, passed| Answered::scored(GateScore { score, passed });
         for (told, is_open) in [
             (score(0.9, true), false),
             (score(0.1, false), true),
-            (Told::open("noted", "Noted"), false),
-            (Told::open("default_approved", "x"), false),
-            (Told::shut("no_score", "x"), false),
-            (Told::shut("not_valid", "x"), false),
+            (Answered::open("noted", "Noted"), false),
+            (Answered::open("default_approved", "x"), false),
+            (Answered::shut("no_score", "x"), false),
+            (Answered::shut("not_valid", "x"), false),
         ] {
             assert_eq!(told.turned().verdict.is_open, is_open);
         }

@@ -83,6 +83,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         kind: "Agent",
+        field: "spec.canary",
+        message: "weight: must be below 100 with analysis, which compares the canary with what the others get",
+        accepted: "{canary: {enabled: true, weight: 99, analysis: {}}}",
+        refused: &["{canary: {enabled: true, weight: 100, analysis: {}}}"],
+    },
+    Rule {
+        kind: "Agent",
         field: "spec.canary.analysis",
         message: "timeoutSeconds: must not be below intervalSeconds",
         accepted: "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 60, timeoutSeconds: 60}}}",

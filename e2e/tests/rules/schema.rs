@@ -281,7 +281,7 @@ fn edges() {
     }
     for canary in [
         "{enabled: false, weight: 1}",
-        "{enabled: true, weight: 100, replicas: 0, tools: [], overrides: {}, analysis: {}}",
+        "{enabled: true, weight: 99, replicas: 0, tools: [], overrides: {}, analysis: {}}",
         "{enabled: true, weight: 1, analysis: {steps: [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 100]}}",
         "null",
     ] {

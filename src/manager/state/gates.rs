@@ -91,23 +91,23 @@ pub(super) struct Gates {
 struct Busy(Arc<Mutex<HashMap<String, usize>>>);
 
 /// One of them.
-struct Place {
+struct Permit {
     busy: Busy,
     namespace: String,
 }
 
 impl Busy {
-    fn enter(&self, namespace: &str) -> Option<Place> {
+    fn enter(&self, namespace: &str) -> Option<Permit> {
         let mut busy = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if busy.values().sum::<usize>() >= MAX_AT_ONCE || busy.get(namespace).is_some_and(|count| *count >= MAX_OF_NAMESPACE) {
             return None;
         }
         *busy.entry(namespace.to_owned()).or_default() += 1;
-        Some(Place { busy: self.clone(), namespace: namespace.to_owned() })
+        Some(Permit { busy: self.clone(), namespace: namespace.to_owned() })
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut busy = self.busy.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = busy.get_mut(&self.namespace) {
@@ -120,7 +120,7 @@ impl Drop for Place {
 }
 
 /// An Event about an Agent.
-struct Telling {
+struct GateEvent {
     reason: &'static str,
     warning: bool,
     note: String,
@@ -140,9 +140,9 @@ struct Notice {
 }
 
 impl Notice {
-    fn of(agent: &Agent, phase: &str, now: Timestamp, telling: Telling) -> Self {
+    fn of(agent: &Agent, phase: &str, now: Timestamp, event: GateEvent) -> Self {
         let phase = PHASES.into_iter().find(|known| *known == phase).unwrap_or("unknown");
-        let Telling { reason, warning, note, mut payload, run } = telling;
+        let GateEvent { reason, warning, note, mut payload, run } = event;
         payload["phase"] = json!(phase);
         let hour = (now.as_second() / 3600).to_string();
         Self { about: agent.object_ref(&()), reason, warning, note, payload, which: [run, phase.to_owned(), hour] }
@@ -180,11 +180,11 @@ impl Gates {
             Known::None(why) => return Ok(GateAnswer::Refused { why: why.to_owned() }),
             Known::Unknown => return Ok(GateAnswer::Unknown { subject: None }),
         };
-        let place = self.place(&call.namespace).await?;
+        let permit = self.permit(&call.namespace).await?;
         let subject = match subject::of(&agent, self.allow_heuristic) {
             Ok(subject) => subject,
             Err(why) => {
-                self.tell(place, &agent, &call.phase, now, refused(why));
+                self.tell(permit, &agent, &call.phase, now, refused(why));
                 return Ok(GateAnswer::Refused { why: why.to_owned() });
             }
         };
@@ -199,12 +199,12 @@ impl Gates {
         };
         Ok(match subject::find(&runs, &subject, agent.uid().as_deref().unwrap_or_default(), call.may_evaluate) {
             Found::Scored { run, score } => {
-                self.tell(place, &agent, &call.phase, now, scored(score, &run, "the EvaluationRun"));
+                self.tell(permit, &agent, &call.phase, now, scored(score, &run, "the EvaluationRun"));
                 GateAnswer::Scored(score)
             }
             Found::NoScore(next) => {
                 if let GateNext::Runs(run) = &next {
-                    self.tell(place, &agent, &call.phase, now, waits(run));
+                    self.tell(permit, &agent, &call.phase, now, waits(run));
                 }
                 GateAnswer::NoScore { subject, next }
             }
@@ -216,7 +216,7 @@ impl Gates {
         if !self.verifies(&outcome.namespace, &outcome.credential)? {
             return Ok(GateAnswer::NotValid);
         }
-        let telling = match &outcome.decision {
+        let event = match &outcome.decision {
             GateDecision::Scored(score) => scored(*score, "", "a run in MLflow"),
             GateDecision::Started(run) => waits(run),
             GateDecision::DefaultApproved => by_default("CanaryGateDefaultApproved", "passed"),
@@ -224,10 +224,10 @@ impl Gates {
         };
         if let Known::Agent(agent) = (self.agents)(&Key::new(&outcome.namespace, &outcome.agent)) {
             if matches!(outcome.decision, GateDecision::DefaultApproved | GateDecision::DefaultRefused) {
-                self.insist(Notice::of(&agent, &outcome.phase, now, telling));
+                self.insist(Notice::of(&agent, &outcome.phase, now, event));
             } else {
-                let place = self.busy.enter(&outcome.namespace).ok_or_else(too_many)?;
-                self.tell(place, &agent, &outcome.phase, now, telling);
+                let permit = self.busy.enter(&outcome.namespace).ok_or_else(too_many)?;
+                self.tell(permit, &agent, &outcome.phase, now, event);
             }
         }
         Ok(GateAnswer::Noted)
@@ -239,7 +239,7 @@ impl Gates {
     }
 
     /// A place, which may be free in a moment.
-    async fn place(&self, namespace: &str) -> Result<Place, Error> {
+    async fn permit(&self, namespace: &str) -> Result<Permit, Error> {
         let entered = async {
             loop {
                 if let Some(place) = self.busy.enter(namespace) {
@@ -266,14 +266,14 @@ impl Gates {
         }
     }
 
-    /// Publishes an Event while the answer is on its way. The place is taken until that is done.
-    fn tell(&self, place: Place, agent: &Agent, phase: &str, now: Timestamp, telling: Telling) {
-        let (events, notice) = (self.events.clone(), Notice::of(agent, phase, now, telling));
+    /// Publishes an Event while the answer is on its way. The permit is held until that is done.
+    fn tell(&self, permit: Permit, agent: &Agent, phase: &str, now: Timestamp, event: GateEvent) {
+        let (events, notice) = (self.events.clone(), Notice::of(agent, phase, now, event));
         tokio::spawn(async move {
             if !notice.publish(&events).await {
                 tracing::warn!(reason = notice.reason, "an Event of a quality gate was given up");
             }
-            drop(place);
+            drop(permit);
         });
     }
 
@@ -302,27 +302,27 @@ fn locked(insisted: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> 
     insisted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn scored(score: GateScore, run: &str, by: &str) -> Telling {
+fn scored(score: GateScore, run: &str, by: &str) -> GateEvent {
     let by = if run.is_empty() { by.to_owned() } else { format!("{by} {run}") };
     let note = format!("{}, by {by}", said(score));
     let GateScore { score, passed } = score;
     let reason = if passed { "CanaryGatePassed" } else { "CanaryGateFailed" };
-    Telling { reason, warning: !passed, note, payload: json!({"score": score, "passed": passed, "evaluation": run}), run: run.to_owned() }
+    GateEvent { reason, warning: !passed, note, payload: json!({"score": score, "passed": passed, "evaluation": run}), run: run.to_owned() }
 }
 
-fn waits(run: &str) -> Telling {
+fn waits(run: &str) -> GateEvent {
     let note = format!("Quality gate waits for the EvaluationRun {run}");
-    Telling { reason: "CanaryGateWaiting", warning: false, note, payload: json!({"evaluation": run}), run: run.to_owned() }
+    GateEvent { reason: "CanaryGateWaiting", warning: false, note, payload: json!({"evaluation": run}), run: run.to_owned() }
 }
 
-fn refused(why: &str) -> Telling {
+fn refused(why: &str) -> GateEvent {
     let note = format!("Quality gate failed: {why}");
-    Telling { reason: "CanaryGateFailed", warning: true, note, payload: json!({"passed": false}), run: String::new() }
+    GateEvent { reason: "CanaryGateFailed", warning: true, note, payload: json!({"passed": false}), run: String::new() }
 }
 
-fn by_default(reason: &'static str, word: &str) -> Telling {
+fn by_default(reason: &'static str, word: &str) -> GateEvent {
     let note = format!("Quality gate {word} without a score: neither the cluster's evaluations nor MLflow could be read");
-    Telling { reason, warning: true, note, payload: json!({"passed": word == "passed"}), run: String::new() }
+    GateEvent { reason, warning: true, note, payload: json!({"passed": word == "passed"}), run: String::new() }
 }
 
 /// Whether the API server is away, rather than of another mind.

@@ -1,7 +1,7 @@
 //! The canary of an Agent: whether there is a workload of it, and what becomes of it.
 //!
 //! `tracks` asks what runs ([`wants`]); between bringing and reporting, [`step`] gathers what there is to know (`seen`), decides without
-//! asking anybody (`decide`, `ending`, `ladder`), and does what follows (`act`, `story`). How the canary stands is all in one status,
+//! asking anybody (`decide`, `ending`, `steps`), and does what follows (`act`, `events`). How the canary stands is all in one status,
 //! which one manager writes: each decision follows from the objects alone, so that a manager that is killed anywhere doubles nothing.
 
 mod act;
@@ -9,10 +9,10 @@ mod decide;
 mod decision;
 mod ending;
 mod evaluation;
+mod events;
 mod figures;
-mod ladder;
 mod seen;
-mod story;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod wants;
@@ -61,7 +61,7 @@ impl Brought {
 
 /// How a canary stands.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Told {
+pub(super) struct Standing {
     /// None without a canary.
     pub status: Option<CanaryStatus>,
     /// The condition about it.
@@ -70,7 +70,7 @@ pub(super) struct Told {
     pub next: Option<Duration>,
 }
 
-impl Told {
+impl Standing {
     /// What was said last.
     fn as_before(agent: &Agent) -> Self {
         Self { status: agent.canary_status().cloned(), finding: said_before(agent), next: None }
@@ -86,19 +86,19 @@ fn said_before(agent: &Agent) -> Option<Finding> {
 
 /// Takes the canary as far as it can go now, and returns its status. An error beside it is tried again, and does not keep the Agent's
 /// status from being written.
-pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (Told, Option<write::Error>) {
+pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (Standing, Option<write::Error>) {
     if agent.spec.canary.is_none() && agent.canary_status().is_none() && agent.canary_action().is_none() {
-        return (Told::default(), None);
+        return (Standing::default(), None);
     }
     let mut seen = seen::gather(agent, progress, context);
     let decision = match settle(agent, &mut seen, context).await {
         Ok(Some(decision)) => decision,
-        Ok(None) => return (Told::as_before(agent), None),
-        Err(error) => return (Told::as_before(agent), Some(error)),
+        Ok(None) => return (Standing::as_before(agent), None),
+        Err(error) => return (Standing::as_before(agent), Some(error)),
     };
     // Before the status: who is killed in between publishes the same Events again, which are there then.
-    for story in &decision.events {
-        story.publish(agent, context).await;
+    for event in &decision.events {
+        event.publish(agent, context).await;
     }
     let done = match decision.act {
         Act::DropAnnotation => act::drop_annotation(agent, context).await,
@@ -109,7 +109,7 @@ pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) 
     if let Some(status) = &mut status {
         status.carriers = routing::carriers(agent, status, &routing::gather(agent, context), &context.settings);
     }
-    (Told { status, finding, next }, done.err())
+    (Standing { status, finding, next }, done.err())
 }
 
 /// Decides, reads who has written the Agent where that matters, and patches its spec where that is decided. What the API server does

@@ -35,7 +35,7 @@ use held::Held;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
 /// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
-pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::Told, controller: &Controller) -> Next<write::Error> {
+pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::Standing, controller: &Controller) -> Next<write::Error> {
     let context = &*controller.context;
     let (plan, applied) = (&progress.resolved, &progress.applied);
     let key = Key::of(agent);
@@ -113,7 +113,7 @@ pub(super) struct Observed {
     #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     pub alerting: Option<Option<Finding>>,
     /// How its canary stands.
-    pub canary: canary::Told,
+    pub canary: canary::Standing,
     /// Whether the Gateway leads to it, where that is asked for.
     pub exposed: Option<Finding>,
 }
@@ -275,7 +275,7 @@ mod tests {
             in_line: false,
             held: None,
             alerting: None,
-            canary: canary::Told::default(),
+            canary: canary::Standing::default(),
             exposed: None,
         }
     }
@@ -362,7 +362,7 @@ mod tests {
         let mut agent = agent("replicas: 1");
         let finding = |kind| Some(Finding::new(kind, true, "Serving", "30 % of conversations"));
         let status = CanaryStatus { weight: 30, ..CanaryStatus::default() };
-        let serving = canary::Told { status: Some(status.clone()), finding: finding(condition::CANARY_READY), next: None };
+        let serving = canary::Standing { status: Some(status.clone()), finding: finding(condition::CANARY_READY), next: None };
         let seen = Observed { canary: serving, exposed: finding(condition::EXPOSED), ..observed(deployment(1, 1, 1, 1)) };
         agent.status = Some(told(&agent, &seen));
         let said = own(agent.status.clone().unwrap());

@@ -2,12 +2,12 @@
 //! DestinationRules. Their kinds are compiled in nowhere: objects are JSON, and exist where their kinds do ([`ChildKind::is_optional`]).
 //!
 //! Everything here but [`gather`] is pure. The weight is that of the status, so that REST, the Gateway and the mesh follow one number.
-//! `objects` makes what leads there, `told` says in the status whether it does.
+//! `objects` makes what leads there, `status` says in the status whether it does.
 
 mod objects;
+mod status;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::children::Outcome;
 use crate::context::Context;
 use crate::settings::{Gateway, Settings};
 
-pub(super) use told::{carriers, exposed};
+pub(super) use status::{carriers, exposed};
 
 /// The most characters of a hostname, and of one of its labels.
 const MAX_HOSTNAME: usize = 253;

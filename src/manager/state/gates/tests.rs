@@ -357,9 +357,9 @@ async fn each_answer_has_its_event_without_the_credential() {
 #[tokio::test]
 async fn one_namespace_takes_no_place_of_anothers() {
     let busy = Busy::default();
-    let taken: Vec<Place> = (0..MAX_OF_NAMESPACE).map(|_| busy.enter("team-a").unwrap()).collect();
+    let taken: Vec<Permit> = (0..MAX_OF_NAMESPACE).map(|_| busy.enter("team-a").unwrap()).collect();
     assert!(busy.enter("team-a").is_none() && busy.enter("team-b").is_some());
-    let others: Vec<Place> = (0..MAX_AT_ONCE - MAX_OF_NAMESPACE).map(|at| busy.enter(&format!("team-{at}")).unwrap()).collect();
+    let others: Vec<Permit> = (0..MAX_AT_ONCE - MAX_OF_NAMESPACE).map(|at| busy.enter(&format!("team-{at}")).unwrap()).collect();
     assert!(busy.enter("team-z").is_none(), "all are taken");
     drop((taken, others));
     assert!(busy.enter("team-a").is_some());
@@ -376,10 +376,10 @@ async fn rollouts_of_a_namespace_may_be_asked_about_at_once() {
     }
     assert!(events.recv().await.is_some());
     // For ever nobody waits.
-    let taken: Vec<Place> = (0..MAX_OF_NAMESPACE).map(|_| gates.busy.enter("team-b").unwrap()).collect();
-    assert_eq!(gates.place("team-b").await.err().unwrap().status(), 503);
+    let taken: Vec<Permit> = (0..MAX_OF_NAMESPACE).map(|_| gates.busy.enter("team-b").unwrap()).collect();
+    assert_eq!(gates.permit("team-b").await.err().unwrap().status(), 503);
     drop(taken);
-    assert!(gates.place("team-b").await.is_ok());
+    assert!(gates.permit("team-b").await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,8 +10,8 @@ use slipway_cluster::{Key, write};
 use slipway_release::promotion;
 
 use super::decision::End;
+use super::events::EndedBy;
 use super::seen::{Book, Seen};
-use super::story::By;
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
 
@@ -31,10 +31,10 @@ fn book(meta: &ObjectMeta) -> Book {
     let is_asked = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(labels::CANARY_ACTION));
     let entry = writer(meta);
     let by = match entry.and_then(|entry| entry.manager.as_deref()) {
-        _ if !is_asked => By::Spec,
-        Some(labels::REST) => By::Rest,
-        Some(MANAGER) => By::Analysis,
-        _ => By::Annotation,
+        _ if !is_asked => EndedBy::Spec,
+        Some(labels::REST) => EndedBy::Rest,
+        Some(MANAGER) => EndedBy::Analysis,
+        _ => EndedBy::Annotation,
     };
     let asked_at = entry.filter(|_| is_asked).and_then(|entry| entry.time.as_ref()).map(|time| time.0.to_string());
     Book { by, asked_at: asked_at.unwrap_or_default(), barrier }
@@ -126,9 +126,9 @@ mod tests {
             book(&serde_json::from_value(meta).unwrap())
         };
         let by = |manager: &str| of(manager, true, json!({})).by;
-        assert_eq!([by("slipway-rest"), by("slipway/agent"), by("kubectl")], [By::Rest, By::Analysis, By::Annotation]);
+        assert_eq!([by("slipway-rest"), by("slipway/agent"), by("kubectl")], [EndedBy::Rest, EndedBy::Analysis, EndedBy::Annotation]);
         let spec = of("slipway-rest", false, json!({}));
-        assert_eq!((spec.by, &*spec.asked_at, spec.barrier), (By::Spec, "", None));
+        assert_eq!((spec.by, &*spec.asked_at, spec.barrier), (EndedBy::Spec, "", None));
         assert_eq!(of("kubectl", true, json!({})).asked_at, "2026-01-01T00:00:07Z");
         let flux = json!({"kustomize.toolkit.fluxcd.io/name": "apps"});
         assert!(of("kubectl", true, flux).barrier.unwrap().contains("Flux Kustomization apps"));

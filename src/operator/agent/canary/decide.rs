@@ -15,10 +15,10 @@ use slipway_release::content_of;
 
 use super::decision::{Act, Decision, End, cut};
 use super::evaluation::{Evaluation, State};
+use super::events::{self, CanaryEvent, EndedBy};
 use super::figures::figures;
-use super::ladder::{self, Move};
 use super::seen::{Book, Seen};
-use super::story::{self, By, Story};
+use super::steps::{self, Move};
 use super::{ending, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
@@ -69,7 +69,7 @@ struct Course<'a> {
     seen: &'a Seen,
     now: Timestamp,
     status: CanaryStatus,
-    events: Vec<Story>,
+    events: Vec<CanaryEvent>,
 }
 
 impl<'a> Course<'a> {
@@ -83,19 +83,19 @@ impl<'a> Course<'a> {
         let fresh =
             || CanaryStatus { content, spec_hash: hash.clone(), started_at: began(), step_started_at: began(), ..CanaryStatus::default() };
         let mut status = before.cloned().unwrap_or_else(fresh);
-        status.desired_weight = ladder::wanted(agent, canary, before);
+        status.desired_weight = steps::wanted(agent, canary, before);
         status.version = Some(canary.version.clone().unwrap_or_else(|| TRACK_VERSION.to_owned()));
         status.stable_version.clone_from(&seen.stable_version);
         let mut course = Self { agent, canary, before, seen, now, status, events: Vec::new() };
         course.count();
         course.measure();
         if before.is_none() {
-            course.events.push(story::started(agent, &course.status));
+            course.events.push(events::started(agent, &course.status));
         }
         course
     }
 
-    /// Pods, what they run, and how far it is on its ladder.
+    /// Pods, what they run, and the number of its step.
     fn count(&mut self) {
         let deployment = self.seen.deployment.as_ref();
         (self.status.replicas, self.status.ready_replicas) = deployment.map_or((0, 0), |it| (it.wanted.max(0), it.ready.max(0)));
@@ -118,11 +118,13 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Numbers the step by the weight that is wanted.
+    /// Numbers the step by the weight that is wanted. A weight by annotation leaves it as it is.
     fn number(&mut self) {
-        let rungs = self.canary.rungs();
+        let weights = self.canary.step_weights();
         let number = |count: usize| i32::try_from(count).ok().filter(|_| self.canary.analysis.is_some());
-        (self.status.step, self.status.steps) = (number(ladder::reached(&rungs, self.status.desired_weight) + 1), number(rungs.len()));
+        let stood = self.status.step.filter(|_| self.agent.canary_weight().is_some());
+        self.status.step = stood.or_else(|| number(steps::reached(&weights, self.status.desired_weight) + 1));
+        self.status.steps = number(weights.len());
     }
 
     /// The figures, as they stood where there are none now.
@@ -261,12 +263,12 @@ impl<'a> Course<'a> {
             return Some(self.serves(Some("analysis is paused".to_owned())));
         }
         if self.status.weight != self.status.desired_weight {
-            return match ladder::catastrophe(&self.status, self.seen, self.now) {
+            return match steps::catastrophe(&self.status, self.seen, self.now) {
                 Some(why) => self.roll_back(why),
                 None => Some(self.rises()),
             };
         }
-        let then = ladder::next(self.canary, analysis, &self.status, self.seen, self.now);
+        let then = steps::next(self.canary, analysis, &self.status, self.seen, self.now);
         match then {
             Move::RollBack(why) => self.roll_back(why),
             Move::Promote => self.promote(analysis),
@@ -277,13 +279,13 @@ impl<'a> Course<'a> {
                 self.status.desired_weight = weight;
                 self.number();
                 self.restart_step(requests);
-                self.events.push(story::advanced(&self.status, requests));
+                self.events.push(events::advanced(&self.status, requests));
                 Some(self.rises())
             }
             Move::Inconclusive { reason, why } => {
                 self.status.phase = CanaryPhase::Inconclusive;
                 if stood != Some(CanaryPhase::Inconclusive) || self.before.is_none_or(|before| before.step != self.status.step) {
-                    self.events.push(story::inconclusive(&self.status, reason, &why));
+                    self.events.push(events::inconclusive(&self.status, reason, &why));
                 }
                 Some(self.said(Some(false), reason, Some(why)))
             }
@@ -316,7 +318,7 @@ impl<'a> Course<'a> {
             return Some(Decision { act: Act::Patch(End::Promoted), ..self.serves(Some("it kept its gates and is promoted".to_owned())) });
         };
         let generation = self.agent.metadata.generation.unwrap_or_default().to_string();
-        self.events.push(story::refused(&self.status, &generation, barrier));
+        self.events.push(events::refused(&self.status, &generation, barrier));
         self.status.message = Some(format!("it kept its gates, and cannot be promoted: {barrier}"));
         Some(self.succeeded())
     }
@@ -339,7 +341,7 @@ impl<'a> Course<'a> {
             ("promote", Some(barrier)) => format!("it cannot be promoted: {barrier}"),
             _ => format!("the annotation {} is neither promote nor rollback", labels::CANARY_ACTION),
         };
-        self.events.push(story::refused(&self.status, asked_at, &refused));
+        self.events.push(events::refused(&self.status, asked_at, &refused));
         Some(Decision { act: Act::DropAnnotation, ..self.stands() })
     }
 
@@ -351,7 +353,7 @@ impl<'a> Course<'a> {
         let why = "it cannot be promoted, as the spec asks for another canary by now; promote that one when it has begun";
         let status = CanaryStatus { phase: CanaryPhase::Progressing, weight: 0, ..stood };
         Decision {
-            events: vec![story::refused(&status, &generation, why)],
+            events: vec![events::refused(&status, &generation, why)],
             act: Act::DropAnnotation,
             finding: Some(Finding::unknown(CANARY_READY, "Progressing", why)),
             status: Some(status),
@@ -385,13 +387,13 @@ impl<'a> Course<'a> {
         }
         match &self.seen.book.as_ref()?.barrier {
             None => Some(self.patches(End::RolledBack)),
-            Some(_) => Some(self.ends(By::Analysis, Some(why))),
+            Some(_) => Some(self.ends(EndedBy::Analysis, Some(why))),
         }
     }
 
     /// Ends it by its status alone, as the spec cannot be written: it stays so while the spec asks for the same.
-    fn ends(mut self, by: By, why: Option<String>) -> Decision {
-        self.events.push(story::rolled_back(&self.status, by, why.as_deref()));
+    fn ends(mut self, by: EndedBy, why: Option<String>) -> Decision {
+        self.events.push(events::rolled_back(&self.status, by, why.as_deref()));
         (self.status.phase, self.status.weight, self.status.desired_weight) = (CanaryPhase::RolledBack, 0, 0);
         self.restart_step(0);
         let hint = "it was rolled back, and the spec still asks for it: take spec.canary away there, or change it for another canary";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipway_api::CanaryStatus;
 use slipway_api::condition::Finding;
 
-use super::story::Story;
+use super::events::CanaryEvent;
 
 /// The most characters of a message; the schema takes as many.
 const MAX_MESSAGE: usize = 4096;
@@ -15,7 +15,7 @@ const MAX_MESSAGE: usize = 4096;
 pub(super) struct Decision {
     pub status: Option<CanaryStatus>,
     /// Told before the status is written.
-    pub events: Vec<Story>,
+    pub events: Vec<CanaryEvent>,
     pub act: Act,
     pub finding: Option<Finding>,
     pub next: Option<Duration>,

@@ -11,9 +11,9 @@ use slipway_api::{Agent, CanaryStatus};
 use slipway_release::content_of;
 
 use super::decision::{Decision, cut};
-use super::ladder;
+use super::events::{self, EndedBy};
 use super::seen::{Book, Seen, Stable};
-use super::story::{self, By};
+use super::steps;
 
 /// How long REST's replicas, gateways and meshes have to hear that nobody is sent to a canary any more, before its pods go.
 pub(super) const DRAIN: Duration = Duration::from_secs(10);
@@ -35,15 +35,15 @@ pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &Seen, now: Time
     };
     if is_promoted {
         let mut decision = promoting(&turned(before, CanaryPhase::Promoting, now), seen, now);
-        decision.events.insert(0, story::promoted(before, *by));
+        decision.events.insert(0, events::promoted(before, *by));
         return Some(decision);
     }
     let why = match by {
-        By::Analysis => before.message.clone(),
+        EndedBy::Analysis => before.message.clone(),
         _ if agent.is_flaggers() => Some("Flagger drives the rollouts of this agent".to_owned()),
-        By::Rest | By::Annotation | By::Spec => None,
+        EndedBy::Rest | EndedBy::Annotation | EndedBy::Spec => None,
     };
-    let events = vec![story::rolled_back(before, *by, why.as_deref())];
+    let events = vec![events::rolled_back(before, *by, why.as_deref())];
     let status = CanaryStatus { message: why.map(cut), ..drained(before, now) };
     Some(Decision { events, next: Some(DRAIN), ..said(status, "Draining", "conversations return to the stable track") })
 }
@@ -57,7 +57,7 @@ pub(super) fn promoting(before: &CanaryStatus, seen: &Seen, now: Timestamp) -> D
         }
         Stable::Rejected(why) => {
             let why = cut(why.clone());
-            let events = vec![story::rolled_back(before, By::Analysis, Some(&why))];
+            let events = vec![events::rolled_back(before, EndedBy::Analysis, Some(&why))];
             let status = CanaryStatus { message: Some(why.clone()), ..drained(before, now) };
             Decision { events, next: Some(DRAIN), ..said(status, "Draining", &why) }
         }
@@ -104,7 +104,7 @@ pub(super) fn is_ending(before: &CanaryStatus, now: Timestamp) -> bool {
 
 /// For how much longer the phase lasts at least.
 fn rest(before: &CanaryStatus, now: Timestamp) -> Option<Duration> {
-    let lasted = u64::try_from(ladder::seconds_since(before, now)).unwrap_or_default();
+    let lasted = u64::try_from(steps::seconds_since(before, now)).unwrap_or_default();
     let left = DRAIN.as_secs().saturating_sub(lasted);
     (left > 0).then(|| Duration::from_secs(left))
 }

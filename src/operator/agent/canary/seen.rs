@@ -10,7 +10,7 @@ use slipway_release::content_of;
 
 use super::Brought;
 use super::evaluation::{self, Evaluation, State};
-use super::story::By;
+use super::events::EndedBy;
 use crate::agent::Progress;
 use crate::agent::pin;
 use crate::agent::resolve::{Fault, Resolved};
@@ -61,7 +61,7 @@ pub(super) enum Stable {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Book {
     /// Who has asked for the end of the canary.
-    pub by: By,
+    pub by: EndedBy,
     /// When that was asked by annotation.
     pub asked_at: String,
     /// Why the spec cannot be written.

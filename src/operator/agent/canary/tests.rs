@@ -8,8 +8,8 @@ use slipway_governance::canary::Evidence;
 
 use super::decision::End;
 use super::evaluation::{Evaluation, Run, State};
+use super::events::EndedBy;
 use super::seen::{Book, Stable};
-use super::story::By;
 use super::*;
 use crate::agent::pin::tests::agent_of;
 use crate::agent::track_pods::Trouble;
@@ -55,7 +55,7 @@ fn evaluated(is_gate: bool, state: State) -> Evaluation {
     Evaluation { is_gate, run: Some(run), state }
 }
 
-fn book(by: By, barrier: Option<&str>) -> Book {
+fn book(by: EndedBy, barrier: Option<&str>) -> Book {
     Book { by, asked_at: "noon".to_owned(), barrier: barrier.map(str::to_owned) }
 }
 
@@ -93,7 +93,7 @@ type Said<'a> = (Option<bool>, &'a str);
 /// Phase, weight, Events, what is written besides, and the condition.
 fn told(decision: &Decision) -> (Option<CanaryPhase>, i32, Vec<&str>, Act, Said<'_>) {
     let status = decision.status.as_ref();
-    let events = decision.events.iter().map(|story| story.reason).collect();
+    let events = decision.events.iter().map(|event| event.reason).collect();
     let finding = decision.finding.as_ref().map_or((None, ""), |finding| (finding.holds, &*finding.reason));
     (status.map(|status| status.phase), status.map_or(0, |status| status.weight), events, decision.act, finding)
 }
@@ -238,7 +238,7 @@ fn ends(agent: &mut Agent, seen: &Seen, barrier: Option<&str>) -> Option<String>
     assert_eq!((first.act, first.events.len()), (Act::Nothing, 0), "the status says why before anything else is written");
     give(agent, first.status);
     assert_eq!(decide(agent, seen, at(999)), None, "it has to be known who owns the spec");
-    let seen = Seen { book: Some(book(By::Spec, barrier)), ..seen.clone() };
+    let seen = Seen { book: Some(book(EndedBy::Spec, barrier)), ..seen.clone() };
     let second = decide(agent, &seen, at(999)).unwrap();
     assert_eq!(second.act, Act::Patch(End::RolledBack));
     second.status?.message
@@ -291,7 +291,7 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
         let mut agent = agent_with(PLAIN, Some(word));
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
         assert_eq!(decide(&agent, &seen(), at(9)), None, "{word}: it has to be known who asks");
-        let decision = decide(&agent, &Seen { book: Some(book(By::Annotation, barrier)), ..seen() }, at(9)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Annotation, barrier)), ..seen() }, at(9)).unwrap();
         assert_eq!(told(&decision), expected, "{word} {barrier:?}");
     }
     // It is taken away where it meets no canary that can end.
@@ -329,7 +329,7 @@ fn a_promotion_does_not_meet_another_canary() {
     // It is rolled back as the one before would have been.
     let mut agent = agent_with(&newer, Some("rollback"));
     give(&mut agent, Some(self::stood(PLAIN, CanaryPhase::Serving, 10)));
-    assert_eq!(told(&settled(&mut agent, &Seen { book: Some(book(By::Rest, None)), ..seen() }, at(9))).3, Act::Patch(End::RolledBack));
+    assert_eq!(told(&settled(&mut agent, &Seen { book: Some(book(EndedBy::Rest, None)), ..seen() }, at(9))).3, Act::Patch(End::RolledBack));
 }
 
 #[test]
@@ -359,14 +359,14 @@ fn a_spec_without_its_canary_was_promoted_or_rolled_back() {
     let rolled_back = |warning| ("AgentCanaryRolledBack", warning, CanaryPhase::Draining, 0);
     let promoted = ("AgentCanaryPromoted", false, CanaryPhase::Promoting, 10);
     for (what, spec, word, by, expected) in [
-        ("REST promotes", "systemPrompt: new, version: '2'", Some("promote"), By::Rest, promoted),
-        ("analysis promotes", "systemPrompt: new, version: '2'", Some("promote"), By::Analysis, promoted),
-        ("Git has what the canary was", "systemPrompt: new, version: '2'", None, By::Spec, promoted),
-        ("REST rolls back", "systemPrompt: old, version: '1'", Some("rollback"), By::Rest, rolled_back(false)),
-        ("analysis rolls back", "systemPrompt: old, version: '1'", Some("rollback"), By::Analysis, rolled_back(true)),
-        ("the canary is taken out", "systemPrompt: old, version: '1'", None, By::Spec, rolled_back(false)),
-        ("the canary is disabled", &*PLAIN.replace("true", "false"), None, By::Spec, rolled_back(false)),
-        ("something else was made of it", "systemPrompt: other", None, By::Spec, rolled_back(false)),
+        ("REST promotes", "systemPrompt: new, version: '2'", Some("promote"), EndedBy::Rest, promoted),
+        ("analysis promotes", "systemPrompt: new, version: '2'", Some("promote"), EndedBy::Analysis, promoted),
+        ("Git has what the canary was", "systemPrompt: new, version: '2'", None, EndedBy::Spec, promoted),
+        ("REST rolls back", "systemPrompt: old, version: '1'", Some("rollback"), EndedBy::Rest, rolled_back(false)),
+        ("analysis rolls back", "systemPrompt: old, version: '1'", Some("rollback"), EndedBy::Analysis, rolled_back(true)),
+        ("the canary is taken out", "systemPrompt: old, version: '1'", None, EndedBy::Spec, rolled_back(false)),
+        ("the canary is disabled", &*PLAIN.replace("true", "false"), None, EndedBy::Spec, rolled_back(false)),
+        ("something else was made of it", "systemPrompt: other", None, EndedBy::Spec, rolled_back(false)),
     ] {
         let mut agent = agent_with(spec, word);
         let status = CanaryStatus { message: Some("too slow".to_owned()), ..stood(PLAIN, CanaryPhase::Serving, 10) };
@@ -448,7 +448,7 @@ fn flagger_has_no_canary_beside() {
     agent.metadata.annotations = Some([(labels::FLAGGER.to_owned(), "true".to_owned())].into());
     assert_eq!(told(&decide(&agent, &seen(), at(0)).unwrap()), (None, 0, vec![], Act::Nothing, (Some(false), "FlaggerMode")));
     give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
-    let decision = decide(&agent, &Seen { book: Some(book(By::Spec, None)), ..seen() }, at(9)).unwrap();
+    let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Spec, None)), ..seen() }, at(9)).unwrap();
     let expected = (Some(CanaryPhase::Draining), 0, vec!["AgentCanaryRolledBack"], Act::Nothing, (None, "Draining"));
     assert_eq!(told(&decision), expected);
 }
@@ -489,9 +489,9 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
         let said = first.status.as_ref().and_then(|status| status.message.clone());
         assert!(said.is_some_and(|why| why.contains("failed")), "{first:#?}");
         give(&mut agent, first.status);
-        let decision = decide(&agent, &Seen { book: Some(book(By::Spec, None)), ..seen.clone() }, at(second)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Spec, None)), ..seen.clone() }, at(second)).unwrap();
         assert_eq!(decision.act, Act::Patch(End::RolledBack));
-        let decision = decide(&agent, &Seen { book: Some(book(By::Spec, Some("Flux"))), ..seen }, at(second)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Spec, Some("Flux"))), ..seen }, at(second)).unwrap();
         assert_eq!(told(&decision).2, ["AgentCanaryRolledBack"]);
         assert_eq!(decision.status.unwrap().phase, CanaryPhase::RolledBack);
     }
@@ -506,7 +506,7 @@ fn a_canary_climbs_its_steps_and_is_promoted() {
         (now, requests) = (now + 30, requests + 200);
         let seen = Seen { reading: Some(measured(now, (requests, requests / 100), (2 * requests, requests / 50))), ..seen() };
         let Some(decision) = decide(&agent, &seen, at(now)) else {
-            let seen = Seen { book: Some(book(By::Spec, None)), ..seen };
+            let seen = Seen { book: Some(book(EndedBy::Spec, None)), ..seen };
             break decide(&agent, &seen, at(now)).unwrap();
         };
         let status = decision.status.clone().unwrap();
@@ -530,7 +530,7 @@ fn a_canary_that_nobody_promotes_stays_at_its_last_step() {
     assert_eq!(told(&manual), (Some(CanaryPhase::Succeeded), 10, vec![], Act::Nothing, (Some(true), "Succeeded")));
     // One of GitOps', and one that a policy refuses, is asked for once.
     let last = "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {intervalSeconds: 60}}";
-    let owned = Seen { book: Some(book(By::Spec, Some("spec: it belongs to Flux"))), ..good.clone() };
+    let owned = Seen { book: Some(book(EndedBy::Spec, Some("spec: it belongs to Flux"))), ..good.clone() };
     let succeeded = analysed(last, 10, &owned, 60).unwrap();
     let expected = (Some(CanaryPhase::Succeeded), 10, vec!["AgentCanaryRefused"], Act::Nothing, (Some(true), "Succeeded"));
     assert_eq!(told(&succeeded), expected);

@@ -3,7 +3,7 @@
 use slipway_api::canary::CanaryPhase;
 use slipway_api::{Agent, AgentSpec, Canary, CanaryStatus};
 
-use super::{ladder, spec_hash};
+use super::{spec_hash, steps};
 
 /// What of a canary there should be.
 pub(in crate::agent) enum Wants {
@@ -37,7 +37,7 @@ pub(in crate::agent) fn wants(agent: &Agent) -> Wants {
 /// stops it too, and what the agent remembers is shared.
 fn effective(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>) -> Agent {
     let in_force = before.map_or(0, |before| before.weight);
-    let highest = ladder::wanted(agent, canary, before).max(in_force);
+    let highest = steps::wanted(agent, canary, before).max(in_force);
     let replicas = match agent.spec.replicas {
         0 => 0,
         replicas => canary.replicas.unwrap_or_else(|| share(replicas, highest)),

@@ -143,7 +143,7 @@ impl View {
                 canary: track(status.and_then(|status| status.canary.as_ref())),
             },
             traffic: status.map(|status| status.carriers.iter().map(Carrier::from).collect()).unwrap_or_default(),
-            steps: asked.filter(|canary| canary.analysis.is_some()).map(slipway_api::Canary::rungs).unwrap_or_default(),
+            steps: asked.filter(|canary| canary.analysis.is_some()).map(slipway_api::Canary::step_weights).unwrap_or_default(),
             evaluation: status.and_then(|status| status.evaluation.as_deref()).map(ids::evaluation_run),
         })
     }

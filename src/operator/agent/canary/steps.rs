@@ -41,17 +41,22 @@ pub(super) enum Move {
     },
 }
 
-/// The place of the rung that was reached with this weight: the highest that is not above it.
-pub(super) fn reached(rungs: &[i32], weight: i32) -> usize {
-    rungs.iter().rposition(|rung| *rung <= weight).unwrap_or(0)
+/// The place of the step that was reached with this weight: the highest that is not above it.
+pub(super) fn reached(weights: &[i32], weight: i32) -> usize {
+    weights.iter().rposition(|step| *step <= weight).unwrap_or(0)
 }
 
-/// The weight that is wanted: the annotation's, else that of the rung that was reached. A rung below a higher weight of the spec rises
+/// The weight that is wanted: the annotation's, else that of the step that was reached. A step below a higher weight of the spec rises
 /// to it.
 pub(super) fn wanted(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>) -> i32 {
     agent.canary_weight().unwrap_or_else(|| {
-        let rungs = canary.rungs();
-        rungs.get(reached(&rungs, before.map_or(0, |before| before.desired_weight))).copied().unwrap_or(canary.weight)
+        let weights = canary.step_weights();
+        let place = before.map_or(0, |before| {
+            let place = reached(&weights, before.desired_weight);
+            // A weight by annotation was no step.
+            before.step.and_then(|step| usize::try_from(step - 1).ok()).map_or(place, |step| step.min(place))
+        });
+        weights.get(place).copied().unwrap_or(canary.weight)
     })
 }
 
@@ -80,9 +85,9 @@ pub(super) fn next(canary: &Canary, analysis: &CanaryAnalysis, status: &CanarySt
     if lasted < interval {
         return Move::Wait(format!("this step lasts {interval} s at least"));
     }
-    let rungs = canary.rungs();
-    match judge(&of_canary, stable, &gates(analysis, minimum, rungs.len()), &LATENCY_BOUNDS_MS) {
-        Verdict::Pass => rungs.get(reached(&rungs, status.desired_weight) + 1).map_or(Move::Promote, |rung| Move::Advance(*rung)),
+    let weights = canary.step_weights();
+    match judge(&of_canary, stable, &gates(analysis, minimum, weights.len()), &LATENCY_BOUNDS_MS) {
+        Verdict::Pass => weights.get(reached(&weights, status.desired_weight) + 1).map_or(Move::Promote, |step| Move::Advance(*step)),
         Verdict::Fail(why) => Move::RollBack(why),
         Verdict::Undecided(why) => unless_late(INCONCLUSIVE, why),
         Verdict::TooLittle(what) => unless_late(INCONCLUSIVE, format!("too few {what}")),
@@ -95,14 +100,14 @@ pub(super) fn catastrophe(status: &CanaryStatus, seen: &Seen, now: Timestamp) ->
     catastrophic(&reading.canary.evidence, &reading.stable.evidence)
 }
 
-fn gates(analysis: &CanaryAnalysis, minimum: i64, rungs: usize) -> Gates {
+fn gates(analysis: &CanaryAnalysis, minimum: i64, steps: usize) -> Gates {
     let gates = analysis.gates.clone().unwrap_or_default();
     Gates {
         error_margin: f64::from(gates.error_rate_increase.unwrap_or(ERROR_MARGIN)),
         latency_ratio: f64::from(gates.latency_ratio.unwrap_or(LATENCY_RATIO)),
         min_score: gates.score.map(f64::from),
         minimum,
-        looks: i32::try_from(rungs).unwrap_or(i32::MAX),
+        looks: i32::try_from(steps).unwrap_or(i32::MAX),
     }
 }
 
@@ -118,7 +123,7 @@ mod tests {
     use crate::agent::pin::tests::agent_of;
 
     #[test]
-    fn a_weight_that_is_raised_takes_a_rung_along_and_one_that_is_lowered_does_not() {
+    fn a_weight_that_is_raised_takes_a_step_along_and_one_that_is_lowered_does_not() {
         for (canary, annotation, desired, expected) in [
             ("weight: 10", None, 0, 10),
             ("weight: 20", None, 10, 20),
@@ -137,6 +142,10 @@ mod tests {
                 annotation.map(|word: &str| [(slipway_api::labels::CANARY_WEIGHT.to_owned(), word.to_owned())].into());
             let before = CanaryStatus { desired_weight: desired, ..CanaryStatus::default() };
             assert_eq!(wanted(&agent, agent.canary().unwrap(), Some(&before)), expected, "{canary} {annotation:?} {desired}");
+            if desired == 50 {
+                let first = CanaryStatus { step: Some(1), ..before };
+                assert_eq!(wanted(&agent, agent.canary().unwrap(), Some(&first)), 30, "an annotation that is gone skips no step");
+            }
         }
     }
 }

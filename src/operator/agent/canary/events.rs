@@ -9,7 +9,7 @@ use crate::context::Context;
 
 /// Who has ended a canary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum EndedBy {
     /// A call of the REST API.
     Rest,
     /// Somebody else, by the annotation.
@@ -21,7 +21,7 @@ pub(super) enum By {
     Spec,
 }
 
-impl By {
+impl EndedBy {
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Rest => "rest",
@@ -44,7 +44,7 @@ impl By {
 
 /// An Event.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Story {
+pub(super) struct CanaryEvent {
     pub warning: bool,
     pub reason: &'static str,
     pub note: String,
@@ -53,7 +53,7 @@ pub(super) struct Story {
     which: Vec<String>,
 }
 
-impl Story {
+impl CanaryEvent {
     pub(super) async fn publish(&self, agent: &Agent, context: &Context) {
         let event = EventSpec { warning: self.warning, reason: self.reason.to_owned(), action: "Canary", note: self.note.clone() };
         let which: Vec<&str> = self.which.iter().map(String::as_str).collect();
@@ -72,8 +72,8 @@ fn version(status: &CanaryStatus) -> &str {
 }
 
 /// It is published before the status has the time of the beginning, so that the generation of the spec identifies it.
-pub(super) fn started(agent: &Agent, status: &CanaryStatus) -> Story {
-    Story {
+pub(super) fn started(agent: &Agent, status: &CanaryStatus) -> CanaryEvent {
+    CanaryEvent {
         warning: false,
         reason: "AgentCanaryStarted",
         note: format!("canary {} is being made, to have {} % of conversations", version(status), status.desired_weight),
@@ -83,10 +83,10 @@ pub(super) fn started(agent: &Agent, status: &CanaryStatus) -> Story {
 }
 
 /// To the weight that is wanted now.
-pub(super) fn advanced(status: &CanaryStatus, requests: i64) -> Story {
+pub(super) fn advanced(status: &CanaryStatus, requests: i64) -> CanaryEvent {
     let (step, steps) = (status.step.unwrap_or(1), status.steps.unwrap_or(1));
     let weight = status.desired_weight;
-    Story {
+    CanaryEvent {
         warning: false,
         reason: "AgentCanaryAdvanced",
         note: format!("canary {} kept its gates over {requests} requests: step {step} of {steps}, {weight} %", version(status)),
@@ -95,9 +95,9 @@ pub(super) fn advanced(status: &CanaryStatus, requests: i64) -> Story {
     }
 }
 
-pub(super) fn inconclusive(status: &CanaryStatus, reason: &str, why: &str) -> Story {
+pub(super) fn inconclusive(status: &CanaryStatus, reason: &str, why: &str) -> CanaryEvent {
     let step = status.step.unwrap_or(1);
-    Story {
+    CanaryEvent {
         warning: true,
         reason: "AgentCanaryInconclusive",
         note: format!("canary {}, step {step}, stays at {} %: {why}", version(status), status.weight),
@@ -106,8 +106,8 @@ pub(super) fn inconclusive(status: &CanaryStatus, reason: &str, why: &str) -> St
     }
 }
 
-pub(super) fn promoted(status: &CanaryStatus, by: By) -> Story {
-    Story {
+pub(super) fn promoted(status: &CanaryStatus, by: EndedBy) -> CanaryEvent {
+    CanaryEvent {
         warning: false,
         reason: "AgentCanaryPromoted",
         note: format!("canary {} becomes the agent: {}", version(status), by.asked()),
@@ -122,10 +122,10 @@ pub(super) fn promoted(status: &CanaryStatus, by: By) -> Story {
     }
 }
 
-pub(super) fn rolled_back(status: &CanaryStatus, by: By, why: Option<&str>) -> Story {
+pub(super) fn rolled_back(status: &CanaryStatus, by: EndedBy, why: Option<&str>) -> CanaryEvent {
     let why = why.unwrap_or(by.asked());
-    Story {
-        warning: by == By::Analysis,
+    CanaryEvent {
+        warning: by == EndedBy::Analysis,
         reason: "AgentCanaryRolledBack",
         note: format!("canary {} ends, and all conversations return to the stable track: {why}", version(status)),
         payload: json!({
@@ -140,8 +140,8 @@ pub(super) fn rolled_back(status: &CanaryStatus, by: By, why: Option<&str>) -> S
 }
 
 /// `asked` tells one request from another.
-pub(super) fn refused(status: &CanaryStatus, asked: &str, why: &str) -> Story {
-    Story {
+pub(super) fn refused(status: &CanaryStatus, asked: &str, why: &str) -> CanaryEvent {
+    CanaryEvent {
         warning: true,
         reason: "AgentCanaryRefused",
         note: format!("canary {}: {why}", version(status)),
