@@ -25,6 +25,8 @@ use crate::agent::track_pods::Trouble;
 
 /// What kubelet says of a container that it starts again only after a while, as it has crashed before.
 const CRASHES: &str = "CrashLoopBackOff";
+/// What to do about evaluations without a verdict: as long as they are there, they count for each canary of the same content.
+const ONCE_MORE: &str = "delete that EvaluationRun to have this content evaluated once more, or change the canary";
 /// When a canary is looked at again whose end was decided and has yet to be told.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -178,7 +180,7 @@ impl<'a> Course<'a> {
                     return self.roll_back(why.clone());
                 }
                 State::Spent(why) if evaluation.is_gate => {
-                    return self.roll_back(format!("its evaluations ended without a verdict; the last one: {why}"));
+                    return self.roll_back(format!("its evaluations ended without a verdict; the last one: {why}; {ONCE_MORE}"));
                 }
                 State::Unknown | State::Absent | State::Runs if evaluation.is_gate => return Some(self.awaits(evaluation)),
                 State::Unknown | State::Absent | State::Runs | State::Passed(_) | State::Spent(_) => {}

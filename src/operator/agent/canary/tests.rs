@@ -268,6 +268,8 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
         let why = ends(&mut agent, &Seen { evaluation: Some(evaluated(true, state.clone())), ..seen() }, None).unwrap();
         assert!(why.contains("avg=50") || why.contains("no pod"), "{why}");
+        let is_spent = matches!(state, State::Spent(_));
+        assert_eq!(why.contains("delete that EvaluationRun"), is_spent, "it says what is to be done: {why}");
     }
     // One that is asked for a score alone serves meanwhile, and goes on where no score came of it.
     for (state, act) in [(State::Absent, Act::MakeRun), (State::Runs, Act::Nothing), (State::Spent("no pod".to_owned()), Act::Nothing)] {
