@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use slipway_api::agent::RiskProfile;
 use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus, Scorer};
-use slipway_api::{Agent, EvaluationRun, Track, ids};
+use slipway_api::{Agent, EvaluationRun, Track, condition, ids};
 use slipway_evaluation::wire::{Progress, Report};
 use slipway_evaluation::{Profile, threshold};
 
@@ -126,7 +126,7 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
     }
     if let Some(image) = agent.spec.image.as_ref().filter(|image| *image != runtime_image) {
         let message = format!("Agent {name} runs an image of its own, {image}; such images are not evaluated in this version");
-        return Some(Obstacle::Final(Cause::new("OwnImage", message)));
+        return Some(Obstacle::Final(Cause::new(condition::OWN_IMAGE, message)));
     }
     None
 }
