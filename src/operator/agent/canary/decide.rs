@@ -319,8 +319,7 @@ impl<'a> Course<'a> {
         let Some(barrier) = barrier else {
             return Some(Decision { act: Act::Patch(End::Promoted), ..self.serves(Some("it kept its gates and is promoted".to_owned())) });
         };
-        let generation = self.agent.metadata.generation.unwrap_or_default().to_string();
-        self.events.push(events::refused(&self.status, &generation, barrier));
+        self.events.push(events::refused(&self.status, EndedBy::Analysis.word(), barrier));
         self.status.message = Some(format!("it kept its gates, and cannot be promoted: {barrier}"));
         Some(self.succeeded())
     }

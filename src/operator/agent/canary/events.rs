@@ -71,14 +71,16 @@ fn version(status: &CanaryStatus) -> &str {
     status.version.as_deref().unwrap_or("canary")
 }
 
-/// It is published before the status has the time of the beginning, so that the generation of the spec identifies it.
+/// It is published before the status has the time of the beginning. The generation of which that status speaks identifies it, not the
+/// spec's own, which an autoscaler may change before the status is written.
 pub(super) fn started(agent: &Agent, status: &CanaryStatus) -> CanaryEvent {
+    let observed = agent.status.as_ref().and_then(|status| status.observed_generation);
     CanaryEvent {
         warning: false,
         reason: "AgentCanaryStarted",
         note: format!("canary {} is being made, to have {} % of conversations", version(status), status.desired_weight),
         payload: json!({"version": status.version, "weight": status.desired_weight, "content": status.content}),
-        which: vec!["canary".to_owned(), status.content.clone(), agent.meta().generation.unwrap_or_default().to_string()],
+        which: vec!["canary".to_owned(), status.content.clone(), observed.unwrap_or_default().to_string()],
     }
 }
 

@@ -123,6 +123,8 @@ fn a_canary_begins_with_nobody_and_serves_when_its_pods_are_ready() {
     assert_eq!(status.started_at, Some(Time(at(0))));
     // Killed before the status is written, it tells the very same Event.
     assert_eq!(decide(&agent, &none, at(7)).unwrap().events, began.events);
+    agent.metadata.generation = Some(5);
+    assert_eq!(decide(&agent, &none, at(7)).unwrap().events, began.events, "an autoscaler has changed replicas meanwhile");
     give(&mut agent, began.status);
     for seen in
         [Seen { deployment: Some(pods(1, 0)), ..seen() }, Seen { is_as_wanted: false, ..seen() }, Seen { has_services: false, ..seen() }]
@@ -543,6 +545,7 @@ fn a_canary_that_nobody_promotes_stays_at_its_last_step() {
     assert_eq!((again.status, again.events, again.finding), (succeeded.status.clone(), vec![], succeeded.finding));
     agent.metadata.generation = Some(5);
     assert_eq!(decide(&agent, &good, at(62)), None, "its spec has changed, so that it is tried again");
+    assert_eq!(decide(&agent, &owned, at(62)).unwrap().events, succeeded.events, "for the same reason it is refused once");
     // It is ended even so where it breaks.
     agent.metadata.generation = Some(4);
     let broken = Seen { reading: Some(measured(120, (1000, 500), (1000, 10))), ..seen() };
