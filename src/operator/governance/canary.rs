@@ -42,6 +42,8 @@ pub(crate) struct Reading {
     pub since: Timestamp,
     /// What its pods ran of which this is.
     pub run_hash: Option<String>,
+    /// What pods of the stable track ran.
+    pub stable_run_hash: Option<String>,
     pub canary: Measured,
     /// The stable track, since the canary began.
     pub stable: Measured,
@@ -59,16 +61,22 @@ pub(crate) struct Measured {
 /// Readings that say the same are equal, whenever they were read: nobody is told of them twice.
 impl PartialEq for Reading {
     fn eq(&self, other: &Self) -> bool {
-        let Self { read_at: _, since, run_hash, canary, stable } = self;
-        (since, run_hash, canary, stable) == (&other.since, &other.run_hash, &other.canary, &other.stable)
+        let Self { read_at: _, since, run_hash, stable_run_hash, canary, stable } = self;
+        let others = (&other.since, &other.run_hash, &other.stable_run_hash, &other.canary, &other.stable);
+        (since, run_hash, stable_run_hash, canary, stable) == others
     }
 }
 
 impl Reading {
-    /// Whether anything follows from it for this canary: it is not an earlier one's, nor of other pods, not from long ago, and whole.
-    pub(crate) fn is_evidence(&self, canary: &CanaryStatus, now: Timestamp) -> bool {
+    /// Whether anything follows from it for this canary, beside a stable track that runs `stable`: it is not an earlier one's, nor of
+    /// other pods of either track, not from long ago, and whole.
+    pub(crate) fn is_evidence(&self, canary: &CanaryStatus, stable: Option<&str>, now: Timestamp) -> bool {
         let is_of_it = canary.started_at.as_ref().is_some_and(|started| started.0 == self.since) && canary.run_hash == self.run_hash;
-        is_of_it && now.duration_since(self.read_at) <= MAX_AGE && !self.canary.is_partial && !self.stable.is_partial
+        is_of_it
+            && self.stable_run_hash.as_deref() == stable
+            && now.duration_since(self.read_at) <= MAX_AGE
+            && !self.canary.is_partial
+            && !self.stable.is_partial
     }
 }
 
@@ -187,6 +195,7 @@ impl Begun<'_> {
             read_at: now,
             since,
             run_hash: self.status.run_hash.clone(),
+            stable_run_hash: stable.cloned(),
             canary: Measured::of(&used(Track::Canary, self.status.run_hash.as_ref()), scores.0, is_partial),
             stable: Measured::of(&used(Track::Stable, stable), scores.1, is_partial),
         })
@@ -223,8 +232,14 @@ mod tests {
         let at = |minutes: i64| Timestamp::from_second(1_800_000_000 + 60 * minutes).unwrap();
         let began = |minutes: i64| -> CanaryStatus { serde_json::from_value(json!({"startedAt": at(minutes).to_string()})).unwrap() };
         let measured = |is_partial| Measured::of(&Used::default(), None, is_partial);
-        let reading =
-            |is_partial| Reading { read_at: at(10), since: at(0), run_hash: None, canary: measured(false), stable: measured(is_partial) };
+        let reading = |is_partial| Reading {
+            read_at: at(10),
+            since: at(0),
+            run_hash: None,
+            stable_run_hash: None,
+            canary: measured(false),
+            stable: measured(is_partial),
+        };
         for (reading, canary, now, expected) in [
             (reading(false), began(0), 10, true),
             (reading(false), began(0), 15, true),
@@ -234,8 +249,9 @@ mod tests {
             (reading(false), CanaryStatus::default(), 10, false),
             (reading(true), began(0), 10, false),
         ] {
-            assert_eq!(reading.is_evidence(&canary, at(now)), expected, "{canary:?} {now}");
+            assert_eq!(reading.is_evidence(&canary, None, at(now)), expected, "{canary:?} {now}");
         }
+        assert!(!reading(false).is_evidence(&began(0), Some("other"), at(10)), "the stable track runs something else by now");
         assert_eq!(reading(false), Reading { read_at: at(11), ..reading(false) }, "it says the same");
         assert_ne!(reading(false), reading(true));
     }

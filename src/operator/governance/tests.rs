@@ -653,6 +653,7 @@ async fn what_is_measured_of_a_canary_is_told_once() {
     world.pass(1).await;
     assert_eq!(heard(&ear), ["helper"]);
     let reading = world.reading("helper").unwrap();
+    assert_eq!((reading.run_hash.as_deref(), reading.stable_run_hash.as_deref()), (Some("c1"), Some("h1")));
     let (new, former) = (&reading.canary, &reading.stable);
     assert_eq!((new.requests, new.evidence.ended, new.evidence.errors, new.evidence.score), (104, 100, 10, Some(83.5)));
     assert_eq!((former.requests, former.evidence.ended, former.evidence.errors, former.evidence.score), (200, 200, 2, Some(72.0)));

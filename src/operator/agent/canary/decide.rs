@@ -22,6 +22,7 @@ use super::steps::{self, Move};
 use super::{ending, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
+use crate::governance::canary::Reading;
 
 /// What kubelet says of a container that it starts again only after a while, as it has crashed before.
 const CRASHES: &str = "CrashLoopBackOff";
@@ -131,7 +132,9 @@ impl<'a> Course<'a> {
 
     /// The figures, as they stood where there are none now.
     fn measure(&mut self) {
-        let Some(reading) = self.seen.reading.as_ref().filter(|reading| reading.is_evidence(&self.status, self.now)) else { return };
+        let stable = self.seen.stable_run_hash.as_deref();
+        let is_evidence = |reading: &&Reading| reading.is_evidence(&self.status, stable, self.now);
+        let Some(reading) = self.seen.reading.as_ref().filter(is_evidence) else { return };
         self.status.canary = Some(figures(&reading.canary, self.seen.score()));
         self.status.stable = Some(figures(&reading.stable, reading.stable.evidence.score));
     }

@@ -36,6 +36,8 @@ pub(super) struct Seen {
     /// What keeps its pods from being ready.
     pub trouble: Option<Trouble>,
     pub run_hash: Option<String>,
+    /// What the stable track runs.
+    pub stable_run_hash: Option<String>,
     pub stable: Stable,
     pub stable_version: Option<String>,
     pub evaluation: Option<Evaluation>,
@@ -72,7 +74,7 @@ impl Seen {
     /// What was measured, if anything follows from it for this step.
     pub(super) fn evidence(&self, status: &CanaryStatus, now: Timestamp) -> Option<&Reading> {
         let is_of_step = |reading: &&Reading| status.step_started_at.as_ref().is_none_or(|begun| reading.read_at >= begun.0);
-        self.reading.as_ref().filter(|reading| reading.is_evidence(status, now)).filter(is_of_step)
+        self.reading.as_ref().filter(|reading| reading.is_evidence(status, self.stable_run_hash.as_deref(), now)).filter(is_of_step)
     }
 
     /// What keeps its pods from ever being ready by themselves, of a canary that has this weight. One that serves nobody has nothing of
@@ -130,6 +132,7 @@ pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> S
         waits,
         trouble: track_pods::trouble(agent, Track::Canary, context),
         run_hash,
+        stable_run_hash: progress.applied.run_hash.clone().or_else(|| agent.status.as_ref()?.run_hash.clone()),
         stable: stable(agent, progress, context),
         stable_version: version,
         evaluation: agent.canary().and_then(|canary| evaluation::of(agent, canary, stood, context)),

@@ -41,6 +41,7 @@ fn seen() -> Seen {
         waits: None,
         trouble: None,
         run_hash: Some("h".to_owned()),
+        stable_run_hash: Some("s".to_owned()),
         stable: Stable::Rolls("its pods are being replaced".to_owned()),
         stable_version: Some("1".to_owned()),
         evaluation: None,
@@ -66,7 +67,8 @@ fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Reading {
         latency[5] = ended;
         Measured { requests: ended, evidence: Evidence { ended, errors, latency, score: None }, is_partial: false }
     };
-    Reading { read_at: at(second), since: at(0), run_hash: Some("h".to_owned()), canary: of(canary), stable: of(stable) }
+    let (run_hash, stable_run_hash) = (Some("h".to_owned()), Some("s".to_owned()));
+    Reading { read_at: at(second), since: at(0), run_hash, stable_run_hash, canary: of(canary), stable: of(stable) }
 }
 
 fn agent_with(spec: &str, action: Option<&str>) -> Agent {
@@ -479,6 +481,12 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
         ("nobody has looked", with(None), 60, (CanaryPhase::Serving, vec![], serving)),
         ("nobody has looked for long", with(None), 600, inconclusive("NotMeasured")),
         ("figures of long ago", good(60), 599, (CanaryPhase::Serving, vec![], serving)),
+        (
+            "the stable track has rolled since",
+            Seen { stable_run_hash: Some("other".to_owned()), ..good(60) },
+            60,
+            (CanaryPhase::Serving, vec![], serving),
+        ),
         ("there is no database", Seen { is_measurable: false, ..good(60) }, 60, inconclusive("NotMeasured")),
     ] {
         let decision = analysed(STEPS, 10, &seen, second).unwrap_or_else(|| panic!("{what}"));
