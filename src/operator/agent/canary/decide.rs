@@ -28,6 +28,8 @@ use crate::governance::canary::Reading;
 const CRASHES: &str = "CrashLoopBackOff";
 /// What to do about evaluations without a verdict: as long as they are there, they count for each canary of the same content.
 const ONCE_MORE: &str = "delete that EvaluationRun to have this content evaluated once more, or change the canary";
+/// Reason of a canary whose agent is stopped.
+const STOPPED: &str = "AgentStopped";
 /// When a canary is looked at again whose end was decided and has yet to be told.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -156,7 +158,12 @@ impl<'a> Course<'a> {
             _ => {}
         }
         if let Some(why) = self.agent.stopped_by() {
-            return Some(self.rests(Some(false), "AgentStopped", why.to_owned()));
+            return Some(self.rests(Some(false), STOPPED, why.to_owned()));
+        }
+        if said_before(self.agent).is_some_and(|said| said.reason == STOPPED) {
+            // It has waited for nothing meanwhile.
+            let requests = self.requests();
+            self.restart_step(requests);
         }
         if let Some(fault) = &self.seen.fault {
             let message = match fault.message.strip_prefix("canary.") {
@@ -192,7 +199,7 @@ impl<'a> Course<'a> {
         self.weigh();
         if self.status.phase == CanaryPhase::Progressing {
             let (holds, reason, message) = self.on_its_way();
-            return Some(self.said(holds, &reason, Some(message)));
+            return Some(self.waits(holds, &reason, message));
         }
         match &self.canary.analysis {
             Some(analysis) => self.analyse(analysis),
@@ -247,13 +254,37 @@ impl<'a> Course<'a> {
             _ if self.seen.is_settled() => desired,
             _ => in_force.min(desired),
         };
-        if weight != in_force {
+        let is_changed = self.before.is_some_and(|before| before.desired_weight != desired);
+        if weight != in_force || (is_changed && weight != desired) {
             let requests = self.requests();
             self.restart_step(requests);
             self.status.weight = weight;
         }
         let serves = weight > 0 || (desired == 0 && self.seen.serving_pods() > 0);
         self.status.phase = if serves { CanaryPhase::Serving } else { CanaryPhase::Progressing };
+    }
+
+    /// Something is in the way of its weight. With analysis somebody has to decide once that has lasted too long.
+    fn waits(self, holds: Option<bool>, reason: &str, message: String) -> Decision {
+        let is_stopped = self.agent.stopped_by().is_some() || self.agent.canary_weight().is_some();
+        let analysis = self.canary.analysis.as_ref().filter(|analysis| !analysis.paused && !is_stopped);
+        match analysis {
+            Some(analysis) if steps::is_late(analysis, &self.status, self.now) => {
+                let reason = if holds == Some(false) { reason } else { steps::INCONCLUSIVE };
+                self.inconclusive(reason, message)
+            }
+            _ => self.said(holds, reason, Some(message)),
+        }
+    }
+
+    /// It is told of once a step.
+    fn inconclusive(mut self, reason: &str, why: String) -> Decision {
+        self.status.phase = CanaryPhase::Inconclusive;
+        let is_told = |before: &CanaryStatus| before.phase == CanaryPhase::Inconclusive && before.step == self.status.step;
+        if !self.before.is_some_and(is_told) {
+            self.events.push(events::inconclusive(&self.status, reason, &why));
+        }
+        self.said(Some(false), reason, Some(why))
     }
 
     fn analyse(mut self, analysis: &CanaryAnalysis) -> Option<Decision> {
@@ -287,13 +318,7 @@ impl<'a> Course<'a> {
                 self.events.push(events::advanced(&self.status, requests));
                 Some(self.rises())
             }
-            Move::Inconclusive { reason, why } => {
-                self.status.phase = CanaryPhase::Inconclusive;
-                if stood != Some(CanaryPhase::Inconclusive) || self.before.is_none_or(|before| before.step != self.status.step) {
-                    self.events.push(events::inconclusive(&self.status, reason, &why));
-                }
-                Some(self.said(Some(false), reason, Some(why)))
-            }
+            Move::Inconclusive { reason, why } => Some(self.inconclusive(reason, why)),
         }
     }
 
@@ -301,7 +326,7 @@ impl<'a> Course<'a> {
     fn rises(self) -> Decision {
         let trouble = self.seen.trouble.as_ref().map(|trouble| format!(": {}", trouble.said())).unwrap_or_default();
         let why = format!("{} % when there are pods for it{trouble}", self.status.desired_weight);
-        self.serves(Some(why))
+        self.waits(Some(true), "Serving", why)
     }
 
     /// Whether its spec is the one of which the status speaks.
@@ -415,8 +440,12 @@ impl<'a> Course<'a> {
 
     /// It serves nobody.
     fn rests(mut self, holds: Option<bool>, reason: &str, message: String) -> Decision {
+        if self.status.weight != 0 {
+            let requests = self.requests();
+            self.restart_step(requests);
+        }
         (self.status.phase, self.status.weight) = (CanaryPhase::Progressing, 0);
-        self.said(holds, reason, Some(message))
+        self.waits(holds, reason, message)
     }
 
     fn serves(self, why: Option<String>) -> Decision {

@@ -104,7 +104,7 @@ pub(super) fn inconclusive(status: &CanaryStatus, reason: &str, why: &str) -> Ca
         reason: "AgentCanaryInconclusive",
         note: format!("canary {}, step {step}, stays at {} %: {why}", version(status), status.weight),
         payload: json!({"step": step, "reason": reason, "figures": {"canary": status.canary, "stable": status.stable}}),
-        which: which(status, format!("step {step} {reason}")),
+        which: which(status, format!("step {step} at {} {reason}", status.weight)),
     }
 }
 

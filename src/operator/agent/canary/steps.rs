@@ -66,9 +66,8 @@ pub(super) fn next(canary: &Canary, analysis: &CanaryAnalysis, status: &CanarySt
         return Move::Inconclusive { reason: NOT_MEASURED, why: why.to_owned() };
     }
     let interval = analysis.interval_seconds.unwrap_or(INTERVAL_SECONDS);
-    let timeout = analysis.timeout_seconds.unwrap_or(interval.saturating_mul(TIMEOUT_INTERVALS));
     let lasted = seconds_since(status, now);
-    let unless_late = |reason, why| if lasted >= timeout { Move::Inconclusive { reason, why } } else { Move::Wait(why) };
+    let unless_late = |reason, why| if is_late(analysis, status, now) { Move::Inconclusive { reason, why } } else { Move::Wait(why) };
     let Some(reading) = seen.evidence(status, now) else {
         return unless_late(NOT_MEASURED, "there are no figures of the last minutes".to_owned());
     };
@@ -92,6 +91,12 @@ pub(super) fn next(canary: &Canary, analysis: &CanaryAnalysis, status: &CanarySt
         Verdict::Undecided(why) => unless_late(INCONCLUSIVE, why),
         Verdict::TooLittle(what) => unless_late(INCONCLUSIVE, format!("too few {what}")),
     }
+}
+
+/// Whether the present step has lasted so long that somebody has to decide, be it that the canary does not serve.
+pub(super) fn is_late(analysis: &CanaryAnalysis, status: &CanaryStatus, now: Timestamp) -> bool {
+    let interval = analysis.interval_seconds.unwrap_or(INTERVAL_SECONDS);
+    seconds_since(status, now) >= analysis.timeout_seconds.unwrap_or(interval.saturating_mul(TIMEOUT_INTERVALS))
 }
 
 /// What ends a canary at any minute, in words.

@@ -510,6 +510,54 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
 }
 
 #[test]
+fn a_canary_kept_from_its_weight_is_inconclusive_in_the_end() {
+    let quota = Some(Trouble { reason: "QuotaExceeded".to_owned(), message: "exceeded quota: pods".to_owned() });
+    let refused = Seen { deployment: Some(pods(1, 0)), trouble: quota, ..seen() };
+    let few = Seen { deployment: Some(pods(3, 2)), ..seen() };
+    let held = Seen { evaluation: Some(evaluated(true, State::Runs)), ..seen() };
+    let missing = Fault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
+    let faulty = Seen { fault: Some(missing), is_as_wanted: false, ..seen() };
+    let new = |spec: &str| stood(spec, CanaryPhase::Progressing, 0);
+    let rising = CanaryStatus { desired_weight: 25, step: Some(2), ..stood(STEPS, CanaryPhase::Serving, 10) };
+    let (paused, stopped) = (STEPS.replace("analysis: {", "analysis: {paused: true, "), STEPS.replace("old", "old, suspend: true"));
+    let (waits, inconclusive) = (CanaryPhase::Progressing, CanaryPhase::Inconclusive);
+    for (spec, status, seen, second, phase, reason) in [
+        (STEPS, new(STEPS), &refused, 599, waits, "QuotaExceeded"),
+        (STEPS, new(STEPS), &refused, 600, inconclusive, "QuotaExceeded"),
+        (STEPS, new(STEPS), &few, 600, inconclusive, "Inconclusive"),
+        (STEPS, new(STEPS), &held, 600, inconclusive, "Inconclusive"),
+        (STEPS, new(STEPS), &faulty, 600, inconclusive, "SkillNotFound"),
+        (STEPS, rising, &few, 600, inconclusive, "Inconclusive"),
+        // Of one that has served that begins now.
+        (STEPS, stood(STEPS, CanaryPhase::Serving, 10), &faulty, 600, waits, "SkillNotFound"),
+        // Nobody has asked for a decision.
+        (PLAIN, new(PLAIN), &refused, 9999, waits, "QuotaExceeded"),
+        (&*paused, new(&paused), &refused, 9999, waits, "QuotaExceeded"),
+        (&*stopped, new(&stopped), &refused, 9999, waits, "AgentStopped"),
+    ] {
+        let mut agent = agent_with(spec, None);
+        let weight = if phase == inconclusive { status.weight } else { 0 };
+        give(&mut agent, Some(status));
+        let first = decide(&agent, seen, at(second)).unwrap();
+        let events = if phase == inconclusive { vec!["AgentCanaryInconclusive"] } else { vec![] };
+        assert_eq!(told(&first), (Some(phase), weight, events, Act::Nothing, (Some(false), reason)), "{spec} {second} {seen:?}");
+        give(&mut agent, first.status.clone());
+        let again = decide(&agent, seen, at(second + 60)).unwrap();
+        assert_eq!((again.status, again.events.len()), (first.status, 0), "it is told once");
+    }
+    // Pods that come in the end are no reason to go on waiting.
+    let mut agent = agent_with(STEPS, None);
+    give(&mut agent, Some(CanaryStatus { phase: inconclusive, ..new(STEPS) }));
+    assert_eq!(told(&settled(&mut agent, &seen(), at(700))).0, Some(CanaryPhase::Serving));
+    // One that was stopped has its time from now on.
+    give(&mut agent, Some(new(STEPS)));
+    let said = Finding::new(CANARY_READY, false, "AgentStopped", "spec.suspend is true");
+    agent.status.as_mut().unwrap().conditions = slipway_api::condition::conditions(vec![said], &[], Some(4), at(0));
+    let status = decide(&agent, &refused, at(9999)).unwrap().status.unwrap();
+    assert_eq!((status.phase, status.step_started_at), (waits, Some(Time(at(9999)))));
+}
+
+#[test]
 fn a_canary_climbs_its_steps_and_is_promoted() {
     let mut agent = agent_with(STEPS, None);
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
