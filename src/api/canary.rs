@@ -299,6 +299,10 @@ pub struct CanaryStatus {
     #[serde(default, deserialize_with = "schema::readable")]
     #[schemars(range(min = 0, max = 3))]
     pub attempt: i32,
+    /// What the annotation agents.slipway.dev/canary-action of a GitOps tool's manifest has asked for once: promote, rollback or other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    pub counted_action: Option<String>,
     /// What the canary waits for, or why it does not go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]

@@ -128,6 +128,17 @@ async fn settle(agent: &Agent, seen: &mut Seen, context: &Context) -> Result<Opt
     Ok(None)
 }
 
+/// What somebody asks for by annotation. What stands in a manifest counts once.
+fn asked_for(agent: &Agent) -> Option<&str> {
+    let counted = agent.canary_status().and_then(|status| status.counted_action.as_deref());
+    agent.canary_action().filter(|word| counted != Some(in_status(word)))
+}
+
+/// The word of the annotation as the status has it.
+fn in_status(word: &str) -> &str {
+    if matches!(word, "promote" | "rollback") { word } else { "other" }
+}
+
 /// What a canary asks for, without its weight, its pods and how it is decided on.
 fn spec_hash(canary: &Canary) -> String {
     let asked = Canary { weight: 0, replicas: None, analysis: None, ..canary.clone() };

@@ -9,6 +9,7 @@ use slipway_api::{Agent, gitops, labels};
 use slipway_cluster::{Key, write};
 use slipway_release::promotion;
 
+use super::asked_for;
 use super::decision::End;
 use super::events::EndedBy;
 use super::seen::{Book, Seen};
@@ -36,8 +37,15 @@ fn book(meta: &ObjectMeta) -> Book {
         Some(MANAGER) => EndedBy::Analysis,
         _ => EndedBy::Annotation,
     };
+    let in_manifest = barrier.is_some() && is_asked && entry.is_some_and(is_of_manifest);
     let asked_at = entry.filter(|_| is_asked).and_then(|entry| entry.time.as_ref()).map(|time| time.0.to_string());
-    Book { by, asked_at: asked_at.unwrap_or_default(), barrier }
+    Book { by, asked_at: asked_at.unwrap_or_default(), in_manifest, barrier }
+}
+
+/// Whether who wrote the annotation writes the spec as well, and is neither REST nor this manager.
+fn is_of_manifest(entry: &ManagedFieldsEntry) -> bool {
+    let is_ours = matches!(entry.manager.as_deref(), Some(labels::REST | MANAGER));
+    !is_ours && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some())
 }
 
 /// By the API server's book, who wrote the annotation last.
@@ -88,7 +96,8 @@ pub(super) async fn drop_annotation(agent: &Agent, context: &Context) -> Result<
 }
 
 fn dropping(agent: &Agent) -> Value {
-    let mut annotations = json!({labels::CANARY_ACTION: null});
+    let is_left = agent.canary_action().is_some() && asked_for(agent).is_none();
+    let mut annotations = if is_left { json!({}) } else { json!({labels::CANARY_ACTION: null}) };
     if agent.canary_status().is_some_and(|canary| !canary.phase.is_active()) {
         // What was said of the weight of one that ends is not to meet the next one.
         annotations[labels::CANARY_WEIGHT] = Value::Null;
@@ -130,8 +139,23 @@ mod tests {
         let spec = of("slipway-rest", false, json!({}));
         assert_eq!((spec.by, &*spec.asked_at, spec.barrier), (EndedBy::Spec, "", None));
         assert_eq!(of("kubectl", true, json!({})).asked_at, "2026-01-01T00:00:07Z");
+        assert!(!of("kubectl", true, json!({})).in_manifest);
         let flux = json!({"kustomize.toolkit.fluxcd.io/name": "apps"});
-        assert!(of("kubectl", true, flux).barrier.unwrap().contains("Flux Kustomization apps"));
+        let flux = of("kubectl", true, flux);
+        assert!(flux.barrier.unwrap().contains("Flux Kustomization apps") && !flux.in_manifest);
+    }
+
+    #[test]
+    fn an_annotation_of_a_manifest_is_known_by_who_writes_the_spec() {
+        let of = |manager: &str, label: &str| {
+            let fields = json!({"f:metadata": {"f:annotations": {"f:agents.slipway.dev/canary-action": {}}}, "f:spec": {"f:name": {}}});
+            let meta = json!({"annotations": {labels::CANARY_ACTION: "rollback"}, "labels": {label: "bots"},
+                "managedFields": [{"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:07Z", "fieldsV1": fields}]});
+            book(&serde_json::from_value(meta).unwrap()).in_manifest
+        };
+        assert!(of("an-engine", "argocd.argoproj.io/instance"));
+        assert!(!of("kubectl", "app"), "nobody puts it back");
+        assert!(!of("slipway-rest", "argocd.argoproj.io/instance"));
     }
 
     #[test]
@@ -157,5 +181,11 @@ mod tests {
             assert!(annotations.get(labels::CANARY_ACTION).is_some_and(Value::is_null));
             assert_eq!(annotations.get(labels::CANARY_WEIGHT).is_some(), goes, "{phase:?}");
         }
+        let mut agent = agent_of("systemPrompt: old");
+        agent.metadata.annotations = Some([(labels::CANARY_ACTION.to_owned(), "rollback".to_owned())].into());
+        let counted_action = Some("rollback".to_owned());
+        let canary = Some(CanaryStatus { phase: CanaryPhase::Draining, counted_action, ..CanaryStatus::default() });
+        agent.status = Some(AgentStatus { canary, ..AgentStatus::default() });
+        assert_eq!(dropping(&agent)["metadata"]["annotations"], json!({labels::CANARY_WEIGHT: null}), "what stands in a manifest stays");
     }
 }

@@ -19,7 +19,7 @@ use super::events::{self, CanaryEvent, EndedBy};
 use super::figures::figures;
 use super::seen::{Book, Seen};
 use super::steps::{self, Move};
-use super::{ending, said_before, spec_hash};
+use super::{asked_for, ending, in_status, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
 use crate::governance::canary::Reading;
@@ -36,7 +36,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// None where it has to be known first who has written what of the Agent ([`Seen::book`]).
 pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decision> {
     let before = agent.canary_status();
-    let is_asked = agent.canary_action().is_some();
+    let word = asked_for(agent);
+    let in_manifest = word.is_some() && seen.book.as_ref()?.in_manifest;
     let is_active = before.is_some_and(|before| before.phase.is_active());
     let asked = agent.canary().filter(|_| !agent.is_flaggers());
     let mut decision = match (before, asked) {
@@ -49,15 +50,37 @@ pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decis
         (Some(before), None) => ending::ended(agent, before, seen, now)?,
         (None, None) => ending::none(agent),
         // It must not meet the canary that is about to begin.
-        (before, Some(_)) if is_asked && !is_active => {
+        (before, Some(_)) if word.is_some() && !is_active && !in_manifest => {
             Decision { status: before.cloned(), finding: said_before(agent), ..Decision::default() }
         }
-        (before, Some(canary)) => Course::new(agent, canary, before, seen, now).run()?,
+        (before, Some(canary)) => Course::new(agent, canary, before, seen, now).run(word.filter(|_| is_active))?,
     };
-    if is_asked && !is_active || has_weight(agent) && before.is_some_and(|before| ending::is_ending(before, now)) {
+    if word.is_some() && !is_active || has_weight(agent) && before.is_some_and(|before| ending::is_ending(before, now)) {
         decision.act = Act::DropAnnotation;
     }
+    leave(agent, in_manifest, &mut decision);
     Some(decision)
+}
+
+/// The annotation stays where the engine of a GitOps tool would put it back. The status says that it has counted, and the condition too.
+fn leave(agent: &Agent, in_manifest: bool, decision: &mut Decision) {
+    let counts = in_manifest && decision.act == Act::DropAnnotation;
+    if counts {
+        decision.act = Act::Nothing;
+        // Without a canary there is no status that could say so.
+        decision.next = decision.next.or_else(|| decision.status.is_some().then_some(SOON));
+    }
+    let counted = agent.canary_action().filter(|_| counts || asked_for(agent).is_none());
+    if let Some(status) = &mut decision.status {
+        status.counted_action = counted.map(|word| in_status(word).to_owned());
+    }
+    let note =
+        format!("the annotation {} stands in a manifest, has counted and stays; another word there counts again", labels::CANARY_ACTION);
+    let silent = decision.finding.as_mut().filter(|finding| counted.is_some() && !finding.message.contains(&note));
+    if let Some(finding) = silent {
+        let said = std::mem::take(&mut finding.message);
+        finding.message = if said.is_empty() { note } else { format!("{said}; {note}") };
+    }
 }
 
 /// Whether an annotation says something of the weight.
@@ -150,8 +173,9 @@ impl<'a> Course<'a> {
         (self.status.step_started_at, self.status.step_requests) = (Some(Time(condition::whole_seconds(self.now))), requests);
     }
 
-    fn run(mut self) -> Option<Decision> {
-        match self.agent.canary_action() {
+    /// `word` is what is asked for by annotation.
+    fn run(mut self, word: Option<&str>) -> Option<Decision> {
+        match word {
             Some(word) if self.before.is_some() => return self.asked(word),
             Some("promote") => return Some(self.mistaken()),
             // One that begins has yet to be told of, so that its end can be.
@@ -362,7 +386,7 @@ impl<'a> Course<'a> {
 
     /// What somebody asks for by annotation. Its writer counts as who has ended the canary.
     fn asked(mut self, word: &str) -> Option<Decision> {
-        let Book { by, asked_at, barrier } = self.seen.book.as_ref()?;
+        let Book { by, asked_at, barrier, .. } = self.seen.book.as_ref()?;
         let refused = match (word, barrier) {
             ("rollback", None) => return Some(self.patches(End::RolledBack)),
             ("promote", None) => return Some(self.patches(End::Promoted)),

@@ -10,6 +10,7 @@ use slipway_api::condition::{self, CANARY_READY, Finding};
 use slipway_api::{Agent, CanaryStatus};
 use slipway_release::content_of;
 
+use super::asked_for;
 use super::decision::{Decision, cut};
 use super::events::{self, EndedBy};
 use super::seen::{Book, Seen, Stable};
@@ -28,14 +29,17 @@ pub(super) fn none(agent: &Agent) -> Decision {
 /// The spec asks for no canary any more: it was promoted if somebody says so, or if its content is the agent's now, else rolled back.
 /// None where it is not known who has written that.
 pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &Seen, now: Timestamp) -> Option<Decision> {
-    let Book { by, .. } = seen.book.as_ref()?;
-    let is_promoted = match agent.canary_action() {
+    let Book { by, .. } = *seen.book.as_ref()?;
+    let word = asked_for(agent);
+    // An annotation that has counted does not end it once more.
+    let by = if word.is_none() && by == EndedBy::Annotation { EndedBy::Spec } else { by };
+    let is_promoted = match word {
         Some(word) => word == "promote",
         None => !agent.is_flaggers() && content_of(agent).content_hash() == before.content,
     };
     if is_promoted {
         let mut decision = promoting(&turned(before, CanaryPhase::Promoting, now), seen, now);
-        decision.events.insert(0, events::promoted(before, *by));
+        decision.events.insert(0, events::promoted(before, by));
         return Some(decision);
     }
     let why = match by {
@@ -43,7 +47,7 @@ pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &Seen, now: Time
         _ if agent.is_flaggers() => Some("Flagger drives the rollouts of this agent".to_owned()),
         EndedBy::Rest | EndedBy::Annotation | EndedBy::Spec => None,
     };
-    let events = vec![events::rolled_back(before, *by, why.as_deref())];
+    let events = vec![events::rolled_back(before, by, why.as_deref())];
     let status = CanaryStatus { message: why.map(cut), ..drained(before, now) };
     Some(Decision { events, next: Some(DRAIN), ..said(status, "Draining", "conversations return to the stable track") })
 }

@@ -66,6 +66,8 @@ pub(super) struct Book {
     pub by: EndedBy,
     /// When that was asked by annotation.
     pub asked_at: String,
+    /// Whether the annotation stands in the manifest of a GitOps tool, which would put it back.
+    pub in_manifest: bool,
     /// Why the spec cannot be written.
     pub barrier: Option<String>,
 }

@@ -57,7 +57,7 @@ fn evaluated(is_gate: bool, state: State) -> Evaluation {
 }
 
 fn book(by: EndedBy, barrier: Option<&str>) -> Book {
-    Book { by, asked_at: "noon".to_owned(), barrier: barrier.map(str::to_owned) }
+    Book { by, asked_at: "noon".to_owned(), in_manifest: false, barrier: barrier.map(str::to_owned) }
 }
 
 /// Requests of both tracks, and how many of them failed, read at that second.
@@ -310,10 +310,57 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
     ] {
         let mut agent = agent_with(spec, Some("rollback"));
         give(&mut agent, phase.map(|phase| stood(PLAIN, phase, 0)));
-        let decision = decide(&agent, &seen(), at(9)).unwrap();
+        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Annotation, None)), ..seen() }, at(9)).unwrap();
         assert_eq!((decision.act, decision.events.len()), (Act::DropAnnotation, 0), "{spec} {phase:?}");
         assert_eq!(decision.status.is_some(), phase.is_some(), "a canary begins when it is gone");
     }
+}
+
+#[test]
+fn an_annotation_in_a_manifest_counts_once_and_stays() {
+    use CanaryPhase::{RolledBack, Serving};
+    let flux = Book { in_manifest: true, ..book(EndedBy::Annotation, Some("spec: it belongs to Flux")) };
+    let known = Seen { book: Some(flux), ..seen() };
+    let newer = PLAIN.replace("new", "newer");
+    let note = "stands in a manifest";
+    for (word, event, phase) in [
+        ("promote", "AgentCanaryRefused", Serving),
+        ("pause", "AgentCanaryRefused", Serving),
+        ("rollback", "AgentCanaryRolledBack", RolledBack),
+    ] {
+        let mut agent = agent_with(PLAIN, Some(word));
+        give(&mut agent, Some(stood(PLAIN, Serving, 10)));
+        let first = decide(&agent, &known, at(9)).unwrap();
+        assert_eq!((told(&first).2, first.act), (vec![event], Act::Nothing), "{word}");
+        give(&mut agent, first.status);
+        let last = settled(&mut agent, &known, at(99));
+        assert_eq!((last.status.as_ref().unwrap().phase, last.events.len(), last.act), (phase, 0, Act::Nothing), "{word}");
+        assert_eq!(last.finding.as_ref().unwrap().message.matches(note).count(), 1, "{word}");
+        assert_eq!(decide(&agent, &seen(), at(99)), Some(last), "nobody need be asked any more");
+        // The next canary has nothing of it, until it says something else.
+        let status = agent.status.clone();
+        agent = Agent { status, ..agent_with(&newer, Some(word)) };
+        let next = settled(&mut agent, &known, at(100));
+        assert_eq!((told(&next).0, next.act), (Some(Serving), Act::Nothing), "{word}");
+        let other = if word == "rollback" { "promote" } else { "rollback" };
+        let status = agent.status.clone();
+        agent = Agent { status, ..agent_with(&newer, Some(other)) };
+        assert_eq!(decide(&agent, &known, at(101)).unwrap().events.len(), 1, "{other}");
+        agent.metadata.annotations = None;
+        let status = decide(&agent, &known, at(101)).unwrap().status.unwrap();
+        assert_eq!((status.phase, status.counted_action), (Serving, None), "{word}");
+    }
+    // One that has counted does not say how a later canary ends.
+    let mut agent = agent_with("systemPrompt: new, version: '2'", Some("rollback"));
+    give(&mut agent, Some(CanaryStatus { counted_action: Some("rollback".to_owned()), ..stood(PLAIN, Serving, 10) }));
+    let ended = decide(&agent, &known, at(9)).unwrap();
+    assert_eq!((ended.events[0].reason, &ended.events[0].payload["by"]), ("AgentCanaryPromoted", &json!("spec")));
+    // It is left alone where there is no canary, and is no canary's that begins beside it.
+    let none = decide(&agent_with("replicas: 1", Some("rollback")), &known, at(9)).unwrap();
+    assert_eq!((none.status, none.act, none.next), (None, Act::Nothing, None));
+    let begun = settled(&mut agent_with(PLAIN, Some("rollback")), &known, at(9));
+    assert_eq!((told(&begun).0, begun.act), (Some(Serving), Act::Nothing));
+    assert!(begun.finding.unwrap().message.contains(note));
 }
 
 #[test]
@@ -322,12 +369,13 @@ fn a_promotion_does_not_meet_another_canary() {
     let mut agent = agent_with(&newer, Some("promote"));
     let stood = stood(PLAIN, CanaryPhase::Serving, 10);
     give(&mut agent, Some(stood.clone()));
-    let decision = decide(&agent, &seen(), at(9)).unwrap();
+    let known = Seen { book: Some(book(EndedBy::Annotation, None)), ..seen() };
+    let decision = decide(&agent, &known, at(9)).unwrap();
     let expected = (Some(CanaryPhase::Progressing), 0, vec!["AgentCanaryRefused"], Act::DropAnnotation, (None, "Progressing"));
     assert_eq!(told(&decision), expected);
     // As long as the annotation is there, it is no canary of the new spec.
     give(&mut agent, decision.status);
-    let again = decide(&agent, &seen(), at(10)).unwrap();
+    let again = decide(&agent, &known, at(10)).unwrap();
     assert_eq!(told(&again), expected);
     assert_eq!(again.status.map(|status| status.content), Some(stood.content));
     agent.metadata.annotations = None;
