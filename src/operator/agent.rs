@@ -28,7 +28,7 @@ use std::time::Duration;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::{Agent, CanaryStatus, GuardrailPolicy, Team, Tool, Track, labels};
+use slipway_api::{Agent, GuardrailPolicy, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
@@ -37,8 +37,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admission;
-use crate::caches::{ChildKind, RefusedRoutes, pods};
-use crate::children::{self, Outcome};
+use crate::caches::{ChildKind, pods};
+use crate::children;
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use apply::Applied;
@@ -387,74 +387,16 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
         progress.error = progress.error.or(applied.error.take());
         match track {
             Track::Stable => (progress.resolved, progress.applied) = (resolved, applied),
-            Track::Candidate => progress.candidate = trouble(&resolved, &applied),
+            Track::Candidate => progress.candidate = candidate::trouble(&resolved, &applied),
             Track::Canary => progress.canary = canary::Brought::of(&resolved, &applied),
         }
     }
-    route(agent, &mut wanted, &mut outcomes, context).await;
+    routing::bring(agent, &mut wanted, &mut outcomes, context).await;
     progress.applied.outcomes = outcomes;
     if is_complete {
         apply::remove_orphans(agent, &wanted, controller).await?;
     }
     Ok(progress)
-}
-
-/// The fault of a candidate, or what it waits for.
-fn trouble(resolved: &Resolved, applied: &Applied) -> Option<String> {
-    let fault = match resolved {
-        Resolved::Fault(fault) => Some(fault),
-        Resolved::Plan(_) | Resolved::Unknown(_) => applied.fault.as_ref(),
-    };
-    fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone())
-}
-
-/// Makes what leads to an Agent be as it should, whatever stands in the way of its workloads. What cannot be made is told in the status
-/// and tried again at the next resync: a webhook of others that is away keeps no agent from its pods.
-async fn route(
-    agent: &Agent,
-    wanted: &mut HashSet<(ChildKind, String)>,
-    outcomes: &mut Vec<(ChildKind, String, Outcome)>,
-    context: &Context,
-) {
-    let (key, uid) = (Key::of(agent), agent.meta().uid.as_deref().unwrap_or_default());
-    let mut refused = RefusedRoutes::default();
-    for (kind, value) in routes(agent, context) {
-        let name = children::name(&value).to_owned();
-        wanted.insert((kind, name.clone()));
-        // A VirtualService that names what is not there would lead nowhere.
-        if kind == ChildKind::VirtualService && refused.mesh.is_some() {
-            continue;
-        }
-        match children::apply(context, kind, uid, &value, MANAGER).await {
-            Ok(outcome) => {
-                refused.add(kind, routing::refusal(kind, &name, &outcome));
-                outcomes.push((kind, name, outcome));
-            }
-            Err(error) => refused.add(kind, Some(failed(&key, kind, &name, &error))),
-        }
-    }
-    for (kind, name) in routing::unwanted(agent, wanted, context) {
-        if let Err(error) = children::delete(context, kind, &Key::new(&key.namespace, &name)).await {
-            refused.add(kind, Some(failed(&key, kind, &name, &error)));
-        }
-    }
-    if refused == RefusedRoutes::default() {
-        context.caches.refused_routes.remove(&key);
-    } else {
-        context.caches.refused_routes.insert(key, refused);
-    }
-}
-
-/// What is told of an object that others keep from being written.
-fn failed(agent: &Key, kind: ChildKind, name: &str, error: &write::Error) -> String {
-    tracing::warn!(%error, %agent, ?kind, "what leads to an agent could not be written");
-    format!("{kind:?} {name} could not be written: {error}")
-}
-
-/// What leads to an Agent, with the weight that its status says is in force.
-fn routes(agent: &Agent, context: &Context) -> Vec<(ChildKind, Value)> {
-    let weight = agent.canary_status().map(CanaryStatus::share);
-    routing::build(agent, weight, &routing::gather(agent, context), &context.settings)
 }
 
 /// What an Agent's child of that kind and name should be, if that can be said now. It is asked whenever a child arrives on a
@@ -468,7 +410,7 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
     }
     if routing::is_name(&key.name, kind, name) {
         let of_name = |(of_kind, value): &(ChildKind, Value)| *of_kind == kind && children::name(value) == name;
-        return routes(&agent, context).into_iter().find(of_name).map(|(_, value)| value);
+        return routing::routes(&agent, context).into_iter().find(of_name).map(|(_, value)| value);
     }
     let of_name = |workload: &Workload| build::is_name(&key.name, workload.track, kind, name);
     let workload = tracks::of(&agent, context)?.workloads.into_iter().find(of_name)?;

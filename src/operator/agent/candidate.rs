@@ -7,7 +7,9 @@ use slipway_api::{Agent, AgentRelease, Track};
 use slipway_cluster::{Key, write};
 use slipway_release::gate;
 
+use super::apply::Applied;
 use super::pin::{self, Source};
+use super::resolve::Resolved;
 use super::{run, track_pods};
 use crate::caches::{ChildKind, Release};
 use crate::children::Outcome;
@@ -39,6 +41,15 @@ pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome
         tracing::info!(agent = %key, run = held.run, release = release.name, "the evaluation of a release begins");
     }
     Ok(())
+}
+
+/// The fault of a candidate, or what it waits for.
+pub(super) fn trouble(resolved: &Resolved, applied: &Applied) -> Option<String> {
+    let fault = match resolved {
+        Resolved::Fault(fault) => Some(fault),
+        Resolved::Plan(_) | Resolved::Unknown(_) => applied.fault.as_ref(),
+    };
+    fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone())
 }
 
 /// Of what goes with a release.

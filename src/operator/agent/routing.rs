@@ -1,9 +1,10 @@
 //! What leads to an Agent from outside and weighs its tracks: an HTTPRoute of the Gateway API, and of Istio a VirtualService with
 //! DestinationRules. Their kinds are compiled in nowhere: objects are JSON, and exist where their kinds do ([`ChildKind::is_optional`]).
 //!
-//! Everything here but [`gather`] is pure. The weight is that of the status, so that REST, the Gateway and the mesh follow one number.
-//! `objects` makes what leads there, `status` says in the status whether it does.
+//! The weight is that of the status, so that REST, the Gateway and the mesh follow one number. [`gather`] reads the caches, `objects` makes
+//! what leads there, `bring` writes it, and `status` says in the status whether it does.
 
+mod bring;
 mod objects;
 mod status;
 #[cfg(test)]
@@ -15,15 +16,15 @@ use std::sync::Arc;
 use kube::Resource;
 use serde_json::Value;
 use slipway_api::agent::Access;
-use slipway_api::{Agent, Track};
+use slipway_api::{Agent, CanaryStatus, Track};
 use slipway_cluster::Key;
 
 use crate::caches::child::{Child, Mesh, RouteState};
 use crate::caches::{ChildKind, RefusedRoutes};
-use crate::children::Outcome;
 use crate::context::Context;
 use crate::settings::{Gateway, Settings};
 
+pub(super) use bring::bring;
 pub(super) use status::{carriers, exposed};
 
 /// The most characters of a hostname, and of one of its labels.
@@ -76,14 +77,20 @@ fn owned(agent: &Agent, kind: ChildKind, name: &str, context: &Context) -> Optio
     (child.owner.is_some() && child.owner == agent.meta().uid && !child.deleting).then_some(child)
 }
 
+/// What leads to an Agent, with the weight that its status says is in force.
+pub(super) fn routes(agent: &Agent, context: &Context) -> Vec<(ChildKind, Value)> {
+    let weight = agent.canary_status().map(CanaryStatus::share);
+    build(agent, weight, &gather(agent, context), &context.settings)
+}
+
 /// What led to an Agent, or weighed its tracks, and is no longer to.
-pub(super) fn unwanted(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, context: &Context) -> Vec<(ChildKind, String)> {
+fn unwanted(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, context: &Context) -> Vec<(ChildKind, String)> {
     let all = names(&Key::of(agent).name).into_iter();
     all.filter(|route| !wanted.contains(route) && owned(agent, route.0, &route.1, context).is_some()).collect()
 }
 
 /// The objects that there should be. `weight` is the canary's share; None without a canary. Those that name others come after them.
-pub(super) fn build(agent: &Agent, weight: Option<u8>, seen: &Seen, settings: &Settings) -> Vec<(ChildKind, Value)> {
+fn build(agent: &Agent, weight: Option<u8>, seen: &Seen, settings: &Settings) -> Vec<(ChildKind, Value)> {
     let canary = agent.canary_status();
     // Before a canary serves, and while it drains, all goes to the agent's own Service: nothing leads to what is about to come or go.
     let weight = weight.filter(|_| seen.has_services && canary.is_some_and(|canary| canary.phase.serves()));
@@ -99,7 +106,7 @@ pub(super) fn build(agent: &Agent, weight: Option<u8>, seen: &Seen, settings: &S
 }
 
 /// All such objects that an agent can have. Those that name others are deleted before them.
-pub(super) fn names(agent: &str) -> [(ChildKind, String); 4] {
+fn names(agent: &str) -> [(ChildKind, String); 4] {
     [
         (ChildKind::HttpRoute, agent.to_owned()),
         (ChildKind::VirtualService, agent.to_owned()),
@@ -111,16 +118,6 @@ pub(super) fn names(agent: &str) -> [(ChildKind, String); 4] {
 /// Whether an agent can have an object of that kind and name.
 pub(super) fn is_name(agent: &str, kind: ChildKind, name: &str) -> bool {
     kind.is_optional() && names(agent).iter().any(|(of_kind, known)| *of_kind == kind && known == name)
-}
-
-/// Why an object that leads to an agent is not as it should be, after that was tried.
-pub(super) fn refusal(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<String> {
-    match outcome {
-        Outcome::Taken => Some(format!("{kind:?} {name} exists and does not belong to this Agent; delete it")),
-        Outcome::Left => Some(format!("{kind:?} {name} of an earlier Agent of this name has yet to go")),
-        Outcome::Refused(why) => Some(format!("the API server refused {kind:?} {name}: {why}")),
-        Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => None,
-    }
 }
 
 /// The Gateway and the hostname that lead to an agent which asks for that; or why nothing does, as a reason and a message.
