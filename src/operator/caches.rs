@@ -3,9 +3,11 @@
 
 pub(crate) mod child;
 pub(crate) mod dataset;
+pub(crate) mod flagger;
 pub(crate) mod guardrail_policy;
 pub(crate) mod platform;
 pub(crate) mod pods;
+pub(crate) mod routes;
 pub(crate) mod secret;
 pub(crate) mod skill;
 pub(crate) mod told;
@@ -24,11 +26,13 @@ use slipway_cluster::watch::Readiness;
 use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
-use child::{Child, DeploymentState};
+use child::Child;
 use dataset::CachedDataset;
+use flagger::Primary;
 use guardrail_policy::CachedPolicy;
 use platform::PlatformConfig;
 use pods::Pods;
+use routes::RefusedRoutes;
 use secret::SecretState;
 use skill::CachedSkill;
 use told::Told;
@@ -94,34 +98,6 @@ pub(crate) struct HeldRelease {
     /// The EvaluationRun that decides on it, by name.
     pub run: String,
     pub release: Arc<Release>,
-}
-
-/// Flagger's copy of an agent's Deployment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Primary {
-    /// None where there is none.
-    pub deployment: Option<DeploymentState>,
-    /// On its pods.
-    pub secrets_hash: Option<String>,
-    /// Whether its replicas were set by its scale subresource, as autoscalers do.
-    pub is_scaled: bool,
-}
-
-/// Why what leads to an agent is not as it should be, by who reads it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RefusedRoutes {
-    pub gateway: Option<String>,
-    pub mesh: Option<String>,
-}
-
-impl RefusedRoutes {
-    /// Of each reader the first reason counts.
-    pub(crate) fn add(&mut self, kind: ChildKind, why: Option<String>) {
-        let of_reader = if kind == ChildKind::HttpRoute { &mut self.gateway } else { &mut self.mesh };
-        if of_reader.is_none() {
-            *of_reader = why;
-        }
-    }
 }
 
 /// How often a policy was broken, and by whom.

@@ -12,8 +12,9 @@ use slipway_cluster::{Key, write};
 
 use super::MANAGER;
 use super::resolve::Resolved;
+use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
-use crate::caches::{ChildKind, Primary};
+use crate::caches::flagger::Primary;
 use crate::children;
 use crate::context::Context;
 

@@ -19,8 +19,9 @@ use slipway_api::agent::Access;
 use slipway_api::{Agent, CanaryStatus, Track};
 use slipway_cluster::Key;
 
+use crate::caches::ChildKind;
 use crate::caches::child::{Child, Mesh, RouteState};
-use crate::caches::{ChildKind, RefusedRoutes};
+use crate::caches::routes::RefusedRoutes;
 use crate::context::Context;
 use crate::settings::{Gateway, Settings};
 

@@ -9,7 +9,8 @@ use slipway_cluster::{Key, write};
 
 use super::{routes, unwanted};
 use crate::agent::MANAGER;
-use crate::caches::{ChildKind, RefusedRoutes};
+use crate::caches::ChildKind;
+use crate::caches::routes::RefusedRoutes;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 
