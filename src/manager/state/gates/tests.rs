@@ -7,6 +7,7 @@ use kube::client::Body;
 use slipway_evaluation::canary_gate::words;
 use slipway_evaluation::wire::GateSubject;
 use slipway_http::callback::CallbackKey;
+use slipway_peers::merge_patch;
 use slipway_release::gate::{JUDGE, webhook_run_name};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -36,7 +37,7 @@ fn agent(changes: &Value) -> Agent {
         "spec": {"name": "Helper", "framework": "custom", "canary": {"enabled": true, "weight": 10}},
         "status": {"observedGeneration": 3, "runHash": "s", "canary": {"phase": "Serving", "runHash": "h"}},
     });
-    merge(&mut all, changes);
+    merge_patch(&mut all, changes.clone());
     serde_json::from_value(all).unwrap()
 }
 
@@ -49,23 +50,8 @@ fn run(name: &str, changes: &Value) -> Value {
         "status": {"phase": "Completed", "runHash": "h", "provider": "slipway", "aggregateScores": {"safety/mean": 0.9, "correctness/mean": 0.8},
             "completedAt": "2026-01-01T00:00:00Z"},
     });
-    merge(&mut all, changes);
+    merge_patch(&mut all, changes.clone());
     all
-}
-
-/// As in RFC 7396.
-fn merge(value: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else { return *value = patch.clone() };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (name, inner) in patch {
-        if inner.is_null() {
-            value.as_object_mut().unwrap().remove(name);
-        } else {
-            merge(&mut value[name.as_str()], inner);
-        }
-    }
 }
 
 /// The state role beside a cluster with these runs, or one that answers lists with this status; and the Events that are written.

@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use kube::Client;
 use serde_json::{Value, json};
+use slipway_peers::merge_patch;
 use tokio::sync::broadcast;
 
 /// The latency of a response.
@@ -307,7 +308,7 @@ impl Inner {
         if !expected.is_null() && *expected != object["metadata"]["resourceVersion"] {
             return Err((409, "Conflict"));
         }
-        merge(&mut object, sent);
+        merge_patch(&mut object, sent);
         let changed = self.put(path, object);
         Ok(self.tell("MODIFIED", path, changed))
     }
@@ -325,20 +326,6 @@ impl Inner {
         self.history.push((self.version, self.objects.clone()));
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         Ok(self.tell("DELETED", path, object))
-    }
-}
-
-/// As in RFC 7396.
-fn merge(value: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else { return *value = patch };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (name, inner) in patch {
-        match inner {
-            Value::Null => drop(value.as_object_mut().unwrap().remove(&name)),
-            inner => merge(&mut value[name], inner),
-        }
     }
 }
 
