@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use slipway_e2e::platform::{self, WithoutState};
 use slipway_e2e::{Agent, Api, Flagger, State, Team, condition, fresh, kubectl, poll, until, unwatched};
@@ -278,29 +280,7 @@ fn sql(statement: &str) {
 #[track_caller]
 fn write_key(path: &Path) {
     let text = kubectl(format!("get secret slipway-keys -n {} -o jsonpath={{.data.callback}}", platform::NAMESPACE)).ok();
-    std::fs::write(path, decoded(text.trim())).unwrap();
-}
-
-/// From base 64.
-fn decoded(text: &str) -> Vec<u8> {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
-    for letter in text.bytes().filter_map(|byte| LETTERS.iter().position(|letter| *letter == byte)) {
-        bits = bits << 6 | u32::try_from(letter).unwrap();
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from(bits >> count & 0xff).unwrap());
-        }
-    }
-    bytes
-}
-
-#[test]
-fn base64_is_read() {
-    for (text, bytes) in [("", &b""[..]), ("AA==", b"\0"), ("+/8=", b"\xfb\xff"), ("aGVsbG8h", b"hello!")] {
-        assert_eq!(decoded(text), bytes, "{text}");
-    }
+    std::fs::write(path, STANDARD.decode(text.trim()).unwrap()).unwrap();
 }
 
 /// Waits until Flagger says so of its Canary.
