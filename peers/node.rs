@@ -19,6 +19,8 @@ pub fn mock_llm_at(address: SocketAddr, config_yaml: &str) -> Server {
     let config = folder.path().join("config.yaml");
     fs::write(&config, config_yaml).expect("a file in a folder of ours");
     let mut command = run(&["@dwmkerr/mock-llm/dist/main.js", "--config"]);
+    // It is an issuer of tokens as well, whether or not anybody asks it for one, and would be none without TLS but on the loopback.
+    command.env("MCP_DANGEROUSLY_ALLOW_INSECURE_ISSUER_URL", "true");
     command.arg(config).env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
     let url = format!("http://{address}");
     Server::start_in(folder, &command, &format!("{url}/health")).with_url(url)

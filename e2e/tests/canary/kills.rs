@@ -128,7 +128,7 @@ impl End {
         let (_, prompt) = self.prompts(life);
         assert_eq!((&agent["spec"]["canary"], &agent["spec"]["systemPrompt"]), (&Value::Null, &json!(prompt)), "{agent:#}");
         let sight = home.sight();
-        let of_canary = |name: &&String| name.contains("-canary") || name.ends_with("-primary");
+        let of_canary = |name: &&String| name.contains(&format!("/{AGENT}-canary")) || name.ends_with("-primary");
         let left: Vec<&String> = sight.as_object().into_iter().flat_map(serde_json::Map::keys).filter(of_canary).collect();
         assert!(left.is_empty(), "these are nobody's: {left:?}");
     }

@@ -19,8 +19,9 @@ pub(super) const MAY_CHANGE: [&str; 4] = [
 pub(super) const UNSEEN: [&str; 0] = [];
 
 /// Fields of which the API server accepts one value alone.
-const ONE_VALUE: [(&str, &str); 3] = [
+const ONE_VALUE: [(&str, &str); 4] = [
     ("Agent.spec.channel", "rest is the only channel there is"),
+    ("Agent.spec.expose", "gateway is the only way to be exposed"),
     ("GuardrailPolicy.spec.rules[]", "a rule needs a type, an operator that is the type's and a value that is, which are tried one by one"),
     ("Tool.spec.type", "each type has a field that no other may have, but builtin, which has none that another needs"),
 ];

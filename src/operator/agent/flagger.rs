@@ -100,10 +100,12 @@ pub(super) async fn bring(agent: &Agent, resolved: &Resolved, context: &Context)
     let Some(change) = change(agent, &primary, secrets_hash) else { return Ok(()) };
     let api = children::api(context, ChildKind::Deployment, &key.namespace);
     match api.patch(&Track::primary(&key.name), &write::by(MANAGER), &Patch::Merge(change)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error.into()),
+        // The status is not to speak of the primary as it was.
+        Ok(changed) => drop(context.caches.flagged.insert(key, self::primary(&changed).unwrap_or_default())),
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(())
 }
 
 /// A merge patch of the primary. Flagger copies the template and the replicas of the agent's Deployment over it at the next promotion,
