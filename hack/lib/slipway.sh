@@ -48,7 +48,7 @@ slipway_install() {
   [[ $1 == current ]] || settings+=(--set-json 'agents.allowedPodSettings={"priorityClassNames": ["system-cluster-critical"],
     "runtimeClassNames": ["sandboxed"], "annotations": ["example.com/*"], "labels": ["example.com/*"], "tolerations": ["gpu"]}')
   # Tests bring the Gateway, and take it away again.
-  [[ $1 == current ]] || settings+=(--set gateway.name=public,gateway.namespace=e2e-gateways)
+  [[ $1 == current ]] || settings+=(--set "gateway.name=public,gateway.namespace=e2e-gateways")
   # Tests put servers for tools on the machine itself.
   [[ $1 == current ]] || settings+=(--set "agents.egressAllow={$NODE_ADDRESS/32}")
   "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \
