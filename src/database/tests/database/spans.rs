@@ -234,7 +234,11 @@ async fn what_was_used_before_the_step_is_summed_up() {
     let mut raw = Raw::connect(&url).await;
     let write = async |raw: &mut Raw, numbers: &mut Numbers, agent: &str| {
         let minute = Timestamp::now().as_second() / 60 * 60 - 60 * numbers.below(14_400);
-        raw.ask(&by_an_older_runtime(numbers, "a", agent, minute)).await.unwrap();
+        let usage = by_an_older_runtime(numbers, "a", agent, minute);
+        // A runtime keeps what could not be written, and writes it again.
+        while let Err(error) = raw.ask(&usage).await {
+            assert!(error.starts_with("40P01"), "{error}");
+        }
     };
     for n in 0..400 {
         write(&mut raw, &mut numbers, ["ag_1", "ag_2", "ag_3"][n % 3]).await;
