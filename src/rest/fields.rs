@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 use kube::CustomResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value, json};
 use slipway_http::Error;
 
@@ -95,6 +97,12 @@ fn walk(schema: &Value, value: Value, path: &mut String, spelled: Spelled) -> Re
 /// 1.0 is an integer in JSON Schema, but not for the API server.
 fn whole(number: Number) -> Number {
     number.as_f64().and_then(|float| format!("{float}").parse::<i64>().ok()).map_or(number, Number::from)
+}
+
+/// An integer, however it is written, of a body that has no schema of the cluster's.
+pub(crate) fn integer<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    let number = whole(Number::deserialize(from)?);
+    number.as_i64().and_then(|number| i32::try_from(number).ok()).ok_or_else(|| D::Error::custom(format!("{number} is no integer")))
 }
 
 /// All fields of our kinds whose spelling differs.

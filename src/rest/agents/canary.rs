@@ -39,6 +39,7 @@ pub(crate) struct Start {
 #[schemars(rename = "CanaryWeight")]
 pub(crate) struct Weight {
     /// How many percent of conversations go to the canary.
+    #[serde(deserialize_with = "fields::integer")]
     #[schemars(range(min = 1, max = 100))]
     weight: i32,
 }

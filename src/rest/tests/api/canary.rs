@@ -74,7 +74,7 @@ async fn a_canary_is_started_weighed_and_promoted() {
     says(&call(&api, Method::POST, PROMOTE, None).await, 409, "has not begun yet");
 
     stands(&api, &json!({"phase": "Serving", "weight": 10, "desiredWeight": 10, "stableVersion": "1"}));
-    let weighed = call(&api, Method::PATCH, CANARY, Some(json!({"weight": 25}))).await;
+    let weighed = call(&api, Method::PATCH, CANARY, Some(json!({"weight": 25.0}))).await;
     let data = &weighed.body["data"];
     assert_eq!((weighed.status.as_u16(), &data["weight"], &data["desired_weight"]), (200, &json!(10), &json!(25)), "{}", weighed.body);
     assert_eq!(stored(&api)["spec"]["canary"]["weight"], 25);
