@@ -4,21 +4,24 @@
 //! and last what analysis says. A patch of the spec comes back as a spec without a canary, of which [`ending`](super::ending) publishes the
 //! Event: a canary ends the same way by REST, kubectl, analysis and a change of the spec.
 
+mod analysis;
+mod ends;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use slipway_api::canary::{CanaryAnalysis, CanaryPhase, Promotion, TRACK_VERSION};
+use slipway_api::canary::{CanaryPhase, TRACK_VERSION};
 use slipway_api::condition::{self, CANARY_READY, Finding};
 use slipway_api::{Agent, Canary, CanaryStatus, labels};
 use slipway_release::content_of;
 
-use super::decision::{Act, Decision, End, cut};
+use super::decision::{Act, Decision, cut};
 use super::evaluation::{Evaluation, State};
-use super::events::{self, CanaryEvent, EndedBy};
+use super::events::{self, CanaryEvent};
 use super::figures::figures;
-use super::seen::{Book, Seen};
-use super::steps::{self, Move};
+use super::seen::Seen;
+use super::steps;
 use super::{asked_for, ending, in_status, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
@@ -298,167 +301,6 @@ impl<'a> Course<'a> {
                 self.inconclusive(reason, message)
             }
             _ => self.said(holds, reason, Some(message)),
-        }
-    }
-
-    /// It is told of once a step.
-    fn inconclusive(mut self, reason: &str, why: String) -> Decision {
-        self.status.phase = CanaryPhase::Inconclusive;
-        let is_told = |before: &CanaryStatus| before.phase == CanaryPhase::Inconclusive && before.step == self.status.step;
-        if !self.before.is_some_and(is_told) {
-            self.events.push(events::inconclusive(&self.status, reason, &why));
-        }
-        self.said(Some(false), reason, Some(why))
-    }
-
-    fn analyse(mut self, analysis: &CanaryAnalysis) -> Option<Decision> {
-        let stood = self.before.map(|before| before.phase);
-        if self.agent.canary_weight().is_some() {
-            self.status.phase = CanaryPhase::Paused;
-            let why = format!("analysis waits, as the annotation {} sets the weight", labels::CANARY_WEIGHT);
-            return Some(self.serves(Some(why)));
-        }
-        if analysis.paused {
-            self.status.phase = CanaryPhase::Paused;
-            return Some(self.serves(Some("analysis is paused".to_owned())));
-        }
-        if self.status.weight != self.status.desired_weight {
-            return match steps::catastrophe(&self.status, self.seen, self.now) {
-                Some(why) => self.roll_back(why),
-                None => Some(self.rises()),
-            };
-        }
-        let then = steps::next(self.canary, analysis, &self.status, self.seen, self.now);
-        match then {
-            Move::RollBack(why) => self.roll_back(why),
-            Move::Promote => self.promote(analysis),
-            Move::Wait(_) | Move::Inconclusive { .. } if stood == Some(CanaryPhase::Succeeded) && self.stays() => Some(self.succeeded()),
-            Move::Wait(why) => Some(self.serves(Some(why))),
-            Move::Advance(weight) => {
-                let requests = self.requests();
-                self.status.desired_weight = weight;
-                self.number();
-                self.restart_step(requests);
-                self.events.push(events::advanced(&self.status, requests));
-                Some(self.rises())
-            }
-            Move::Inconclusive { reason, why } => Some(self.inconclusive(reason, why)),
-        }
-    }
-
-    /// Serves with a lower weight than it should, as pods are on their way.
-    fn rises(self) -> Decision {
-        let trouble = self.seen.trouble.as_ref().map(|trouble| format!(": {}", trouble.said())).unwrap_or_default();
-        let why = format!("{} % when there are pods for it{trouble}", self.status.desired_weight);
-        self.waits(Some(true), "Serving", why)
-    }
-
-    /// Whether its spec is the one of which the status speaks.
-    fn stays(&self) -> bool {
-        self.agent.status.as_ref().and_then(|status| status.observed_generation) == self.agent.metadata.generation
-    }
-
-    /// After the last step. What others own, and what the API server refuses, is asked for again when the spec changes, not before.
-    fn promote(mut self, analysis: &CanaryAnalysis) -> Option<Decision> {
-        if self.before.is_some_and(|before| before.phase == CanaryPhase::Succeeded) && self.stays() {
-            return Some(self.succeeded());
-        }
-        if analysis.promotion == Promotion::Manual {
-            self.status.message = None;
-            return Some(self.succeeded());
-        }
-        let Book { barrier, .. } = self.seen.book.as_ref()?;
-        let Some(barrier) = barrier else {
-            return Some(Decision { act: Act::Patch(End::Promoted), ..self.serves(Some("it kept its gates and is promoted".to_owned())) });
-        };
-        self.events.push(events::refused(&self.status, EndedBy::Analysis.word(), barrier));
-        self.status.message = Some(format!("it kept its gates, and cannot be promoted: {barrier}"));
-        Some(self.succeeded())
-    }
-
-    /// Every gate passed. The message says why it goes no further, where that is not for people to say.
-    fn succeeded(mut self) -> Decision {
-        self.status.phase = CanaryPhase::Succeeded;
-        let said = self.status.message.clone();
-        let message = said.unwrap_or_else(|| "it kept its gates at the last step; promote it or roll it back".to_owned());
-        self.said(Some(true), "Succeeded", Some(message))
-    }
-
-    /// What somebody asks for by annotation. Its writer counts as who has ended the canary.
-    fn asked(mut self, word: &str) -> Option<Decision> {
-        let Book { by, asked_at, barrier, .. } = self.seen.book.as_ref()?;
-        let refused = match (word, barrier) {
-            ("rollback", None) => return Some(self.patches(End::RolledBack)),
-            ("promote", None) => return Some(self.patches(End::Promoted)),
-            ("rollback", Some(_)) => return Some(self.ends(*by, None)),
-            ("promote", Some(barrier)) => format!("it cannot be promoted: {barrier}"),
-            _ => format!("the annotation {} is neither promote nor rollback", labels::CANARY_ACTION),
-        };
-        self.events.push(events::refused(&self.status, asked_at, &refused));
-        Some(Decision { act: Act::DropAnnotation, ..self.stands() })
-    }
-
-    /// Somebody promotes the canary that was there, while the spec asks for another one, which nobody has seen. That one begins once the
-    /// annotation is gone.
-    fn mistaken(self) -> Decision {
-        let stood = self.agent.canary_status().cloned().unwrap_or_default();
-        let generation = self.agent.metadata.generation.unwrap_or_default().to_string();
-        let why = "it cannot be promoted, as the spec asks for another canary by now; promote that one when it has begun";
-        let status = CanaryStatus { phase: CanaryPhase::Progressing, weight: 0, ..stood };
-        Decision {
-            events: vec![events::refused(&status, &generation, why)],
-            act: Act::DropAnnotation,
-            finding: Some(Finding::unknown(CANARY_READY, "Progressing", why)),
-            status: Some(status),
-            ..Decision::default()
-        }
-    }
-
-    /// The status stays as it is until the spec has changed.
-    fn patches(self, end: End) -> Decision {
-        Decision { act: Act::Patch(end), ..self.stands() }
-    }
-
-    fn stands(self) -> Decision {
-        let finding = said_before(self.agent);
-        Decision { status: self.before.cloned(), events: self.events, finding, next: Some(SOON), ..Decision::default() }
-    }
-
-    /// Slipway rolls it back. The status says why before the spec changes, so that a manager that is killed in between does not lose the reason.
-    fn roll_back(mut self, why: String) -> Option<Decision> {
-        let why = cut(why);
-        if self.before.and_then(|before| before.message.as_ref()) != Some(&why) {
-            let finding = Finding::new(CANARY_READY, false, "RolledBack", &*why);
-            self.status.message = Some(why);
-            return Some(Decision {
-                status: Some(self.status),
-                events: self.events,
-                finding: Some(finding),
-                next: Some(SOON),
-                ..Decision::default()
-            });
-        }
-        match &self.seen.book.as_ref()?.barrier {
-            None => Some(self.patches(End::RolledBack)),
-            Some(_) => Some(self.ends(EndedBy::Analysis, Some(why))),
-        }
-    }
-
-    /// Ends it by its status alone, as the spec cannot be written: it stays so while the spec asks for the same.
-    fn ends(mut self, by: EndedBy, why: Option<String>) -> Decision {
-        self.events.push(events::rolled_back(&self.status, by, why.as_deref()));
-        (self.status.phase, self.status.weight, self.status.desired_weight) = (CanaryPhase::RolledBack, 0, 0);
-        self.restart_step(0);
-        let hint = "it was rolled back, and the spec still asks for it: take spec.canary away there, or change it for another canary";
-        let message = cut(why.map_or_else(|| hint.to_owned(), |why| format!("{why}; {hint}")));
-        let finding = Finding::new(CANARY_READY, false, "RolledBack", &*message);
-        self.status.message = Some(message);
-        Decision {
-            status: Some(self.status),
-            events: self.events,
-            finding: Some(finding),
-            next: Some(ending::DRAIN),
-            ..Decision::default()
         }
     }
 
