@@ -1,6 +1,7 @@
 //! What every endpoint answers when all is well, written down: that no operation of the API's description is without such
 //! an answer, and the answers themselves, but for those of agents and releases, which their own tests keep.
 
+mod canary;
 mod evaluations;
 mod feedback;
 mod governance;

@@ -177,7 +177,8 @@ async fn what_a_canary_cannot_be_is_refused_and_not_written() {
         (json!({}), "weight"),
         (json!({"weight": 0}), "weight: must be from 1 to 100"),
         (json!({"weight": 101}), "weight: must be from 1 to 100"),
-        (json!({"weight": "5"}), "expected i32"),
+        (json!({"weight": "5"}), "expected a JSON number"),
+        (json!({"weight": 5.5}), "5.5 is no integer"),
         (json!({"weight": 5, "model_id": "m"}), "unknown field `model_id`"),
     ] {
         says(&call(&api, Method::PATCH, CANARY, Some(body)).await, 400, words);
