@@ -18,6 +18,7 @@ mod feedback;
 mod governance;
 mod guardrail_policy;
 mod ingestion;
+mod job;
 mod kinds;
 mod knowledge_base;
 pub mod metrics;
