@@ -34,11 +34,12 @@ const TIMES: [&str; 4] = ["firstDeployedAt", "deletionTimestamp", "startedAt", "
 /// What an agent's objects have in common.
 const LABEL: &str = "agents.slipway.dev/agent";
 /// What depends on how an agent and its team are called, or on the platform's keys.
-const PARTICULAR: [&str; 4] = [
+const PARTICULAR: [&str; 5] = [
     "/spec/template/metadata/annotations/agents.slipway.dev~1config-hash",
     "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash",
     "/status/runHash",
     "/data/RUNTIME_CONTROL_PUBLIC_KEY",
+    "/data/credential",
 ];
 /// The same among the variables of a container.
 const PARTICULAR_VARIABLE: &str = "RUNTIME_ACCESS_PUBLIC_KEY";
