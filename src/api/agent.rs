@@ -67,6 +67,10 @@ use crate::{labels, schema};
         .message("canary.image: is required with strategy custom, because the image brings the strategy"),
     validation = kube::core::Rule::new("!has(self.expose) || !has(self.access) || self.access != 'platform'")
         .message("expose: a gateway does not reach an agent whose access is platform; leave one of them out"),
+    validation = kube::core::Rule::new("!has(self.modelIntegration) || self.modelType in ['openai', 'anthropic']")
+        .message("modelIntegration: takes modelType openai or anthropic"),
+    validation = kube::core::Rule::new("!has(self.canary) || !has(self.canary.overrides) || !has(self.canary.overrides.modelIntegration) || (has(self.canary.modelType) && self.canary.modelType in ['openai', 'anthropic']) || (!has(self.canary.modelType) && self.modelType in ['openai', 'anthropic'])")
+        .message("canary.overrides.modelIntegration: takes modelType openai or anthropic"),
 )]
 pub struct AgentSpec {
     /// Display name, shown to people. The resource's own name is in metadata.name.
@@ -102,6 +106,11 @@ pub struct AgentSpec {
     #[serde(default = "stub_echo")]
     #[schemars(length(min = 1, max = 256))]
     pub model_id: String,
+
+    /// An Integration of the same namespace, by name or by id (in_...), whose type is modelType, openai or anthropic: the server and the key of all of the agent's models of that provider, its background and judge model too. Left out: OPENAI_BASE_URL, OPENAI_API_KEY and the like of the agent's Secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$"))]
+    pub model_integration: Option<String>,
 
     /// A cheaper model for work behind the scenes (memory, suggestions, titles), as provider:model_id. Empty means the main model.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -92,6 +92,10 @@ pub struct AgentOverrides {
     /// As spec.channel of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Channel>,
+    /// As spec.modelIntegration of the Agent. Without it a canary with another modelType has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$"))]
+    pub model_integration: Option<String>,
     /// As spec.backgroundModel of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), regex(pattern = r"^((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):.+)?$"))]

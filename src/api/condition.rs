@@ -9,6 +9,8 @@ pub const STALLED: &str = "Stalled";
 pub const AVAILABLE: &str = "Available";
 /// Of an EvaluationRun: whether MLflow has its results. Only where there is an MLflow server.
 pub const DELIVERED: &str = "Delivered";
+/// Of an Integration: whether alerts reach it. Only where some are asked for.
+pub const DELIVERING: &str = "Delivering";
 /// Of a Team: whether the database itself keeps it apart from others.
 pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 /// Of a Team: whether its agents are held to all policies that it requires, and to all that there are. Only where it requires some,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::agent::Guard;
-use crate::tool::{Method, Parameter, Protocol, ToolType};
+use crate::tool::{HeaderScheme, Method, Parameter, Protocol, ToolType};
 
 pub const PORT: i32 = 8000;
 pub const CONTROL_PORT: i32 = 8001;
@@ -64,6 +64,12 @@ pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
 /// The database of chunks, for workers and ingestions.
 pub const KNOWLEDGE_URL: &str = "SLIPWAY_KNOWLEDGE_URL";
 pub const INGESTION: &str = "SLIPWAY_INGESTION";
+/// JSON of a [`crate::worker::ProbeRequest`] without credentials: what a Job looks for on the team's volume.
+pub const PROBE: &str = "SLIPWAY_PROBE";
+/// Where an evaluator's pod asks the agent that it evaluates, in the place of one of its own.
+pub const EVALUATE_URL: &str = "RUNTIME_EVALUATE_URL";
+/// On a chat that an evaluator asks: the run's id. Nothing of it is kept, and no tool that writes is called.
+pub const EVALUATION_HEADER: &str = "x-slipway-evaluation";
 /// The source that uploaded files belong to. A file takes the place of an earlier one of its name, so that they are read one after
 /// the other.
 pub const UPLOADS: &str = "uploads";
@@ -104,6 +110,9 @@ pub struct ToolConfig {
     /// Header → the variable that holds its value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers_from: BTreeMap<String, String>,
+    /// Header → how its value is made of variables. No header is here and in `headers_from`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub auth: BTreeMap<String, HeaderAuth>,
     #[serde(default)]
     pub parameters: Vec<Parameter>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,6 +129,17 @@ pub struct ToolConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools_digest: Option<String>,
     pub timeout: i32,
+}
+
+/// How the value of a header is made.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct HeaderAuth {
+    pub scheme: HeaderScheme,
+    /// The variable with the token, or with the password.
+    pub secret: String,
+    /// The variable with the user's name, with basic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// One element of `RUNTIME_SKILLS`.

@@ -12,6 +12,7 @@ use serde_json::json;
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut all = vec![
         crate::Team::crd(),
+        crate::Integration::crd(),
         crate::Tool::crd(),
         crate::KnowledgeBase::crd(),
         crate::Ingestion::crd(),
@@ -88,7 +89,7 @@ mod tests {
         let all = all();
         assert!(all.iter().map(begins).all(|(has, says)| has == says));
         let of = |kind: &str| all.iter().find(|crd| crd.spec.names.kind == kind).map(begins);
-        assert!(["Team", "Tool", "Skill", "Agent"].iter().all(|kind| of(kind) == Some((true, true))));
+        assert!(["Team", "Tool", "Skill", "Agent", "Integration"].iter().all(|kind| of(kind) == Some((true, true))));
     }
 
     #[test]

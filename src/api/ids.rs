@@ -65,6 +65,19 @@ pub fn guardrail_policy_name(reference: &str) -> String {
     }
 }
 
+/// `in_` and the resource's name with `_` for `-`.
+pub fn integration(name: &str) -> String {
+    format!("in_{}", name.replace('-', "_"))
+}
+
+/// The resource's name, given either its id or its name.
+pub fn integration_name(reference: &str) -> String {
+    match reference.strip_prefix("in_") {
+        Some(rest) => rest.replace('_', "-"),
+        None => reference.to_owned(),
+    }
+}
+
 /// `ev_` and what follows the prefix in the resource's name; of one that a person named, the whole name.
 pub fn evaluation_run(name: &str) -> String {
     format!("ev_{}", name.strip_prefix("ev-").unwrap_or(name).replace('-', "_"))
@@ -169,6 +182,7 @@ mod tests {
                 (knowledge_base as fn(&str) -> String, knowledge_base_name as fn(&str) -> String),
                 (skill, skill_name),
                 (guardrail_policy, guardrail_policy_name),
+                (integration, integration_name),
             ];
             for (id, back) in kinds {
                 prop_assert_eq!(back(&id(&name)), name.clone());

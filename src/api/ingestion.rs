@@ -85,14 +85,22 @@ pub struct IngestionSpec {
     pub ttl_seconds_after_finished: Option<i64>,
 }
 
-/// Where documents are. Exactly one of its parts besides credentialsSecret says what kind of source it is.
+/// Where documents are. Exactly one of its parts besides credentialsSecret and integration says what kind of source it is.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = kube::core::Rule::new("[has(self.local), has(self.s3), has(self.googleDrive), has(self.confluence), has(self.jira), has(self.databricks)].filter(is, is).size() == 1")
         .message("exactly one of local, s3, googleDrive, confluence, jira and databricks is required"),
-    validation = kube::core::Rule::new("has(self.local) != has(self.credentialsSecret)")
-        .message("credentialsSecret: is required with every source but local, which has none"),
+    validation = kube::core::Rule::new("has(self.integration) || has(self.local) != has(self.credentialsSecret)")
+        .message("credentialsSecret: is required with every source but local, which has none; or an integration, which gives the login"),
+    validation = kube::core::Rule::new("!has(self.integration) || !has(self.credentialsSecret)")
+        .message("credentialsSecret: the integration gives the login; leave one of them out"),
+    validation = kube::core::Rule::new("has(self.integration) || ((!has(self.confluence) || has(self.confluence.baseUrl)) && (!has(self.jira) || has(self.jira.baseUrl)))")
+        .message("baseUrl: is required without an integration, which gives the server"),
+    validation = kube::core::Rule::new("has(self.integration) || !has(self.databricks) || has(self.databricks.host)")
+        .message("host: is required without an integration, which gives the server"),
+    validation = kube::core::Rule::new("!has(self.integration) || ((!has(self.confluence) || !has(self.confluence.baseUrl)) && (!has(self.jira) || !has(self.jira.baseUrl)) && (!has(self.databricks) || !has(self.databricks.host)) && (!has(self.s3) || (!has(self.s3.endpoint) && !has(self.s3.region))) && (!has(self.googleDrive) || !has(self.googleDrive.endpoint)))")
+        .message("integration: gives the server, so that baseUrl, host, endpoint and region are left out"),
 )]
 pub struct Source {
     /// Files on the volume that the Team names in spec.knowledgeVolume.
@@ -117,6 +125,10 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub credentials_secret: Option<String>,
+    /// An Integration of the same namespace, by name or by id (in_...), of the type that the source has: it gives the server and the login, and of local files the folder that path is within.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$"))]
+    pub integration: Option<String>,
 }
 
 /// Files on the team's volume.
@@ -171,9 +183,10 @@ pub struct GoogleDriveSource {
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfluenceSource {
-    /// The server's URL, for example https://company.atlassian.net, without /wiki.
+    /// The server's URL, for example https://company.atlassian.net, without /wiki. An integration gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024), regex(pattern = r"^https?://[^/?#@\s]+(/[^?#\s]*)?$"))]
-    pub base_url: String,
+    pub base_url: Option<String>,
     /// The key of the space.
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z0-9~_.-]+$"))]
     pub space_key: String,
@@ -185,9 +198,10 @@ pub struct ConfluenceSource {
 #[x_kube(validation = kube::core::Rule::new("has(self.projectKey) != has(self.jql)")
     .message("projectKey: either projectKey or jql is required, and not both"))]
 pub struct JiraSource {
-    /// The server's URL, for example https://company.atlassian.net.
+    /// The server's URL, for example https://company.atlassian.net. An integration gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024), regex(pattern = r"^https?://[^/?#@\s]+(/[^?#\s]*)?$"))]
-    pub base_url: String,
+    pub base_url: Option<String>,
     /// The key of a project, all issues of which are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z][A-Za-z0-9_]*$"))]
@@ -203,9 +217,10 @@ pub struct JiraSource {
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabricksSource {
-    /// The workspace's host or URL, for example https://dbc-1234.cloud.databricks.com.
+    /// The workspace's host or URL, for example https://dbc-1234.cloud.databricks.com. An integration gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^(https?://)?[^/?#@\s]+/?$"))]
-    pub host: String,
+    pub host: Option<String>,
     /// A folder of files, /Volumes/catalog/schema/volume/folder, or a table, catalog.schema.table. At most 1024 bytes.
     #[schemars(length(min = 1, max = 1024))]
     #[x_kube(validation = kube::core::Rule::new("bytes(self).size() <= 1024").message("must have at most 1024 bytes"))]
@@ -297,10 +312,24 @@ words!(
 );
 
 impl Source {
+    /// What kind of source it is, as the REST API spells it.
+    pub fn kind(&self) -> Option<&'static str> {
+        let Self { local, s3, google_drive, confluence, jira, databricks, credentials_secret: _, integration: _ } = self;
+        let parts = [
+            (local.is_some(), "local"),
+            (s3.is_some(), "s3"),
+            (google_drive.is_some(), "google-drive"),
+            (confluence.is_some(), "confluence"),
+            (jira.is_some(), "jira"),
+            (databricks.is_some(), "databricks"),
+        ];
+        parts.into_iter().find_map(|(is, kind)| is.then_some(kind))
+    }
+
     /// As an ingestion's pod reads it, with the field `type`, and as the REST API has it. None where nothing says what kind of
     /// source it is.
     pub fn config(&self) -> Option<Value> {
-        let Self { local, s3, google_drive, confluence, jira, databricks, credentials_secret } = self;
+        let Self { local, s3, google_drive, confluence, jira, databricks, credentials_secret, integration } = self;
         let parts = [
             ("local", local.as_ref().map(|of| json!({"path": of.path}))),
             ("s3", s3.as_ref().map(|of| json!({"bucket": of.bucket, "prefix": of.prefix, "endpoint": of.endpoint, "region": of.region}))),
@@ -311,7 +340,7 @@ impl Source {
         ];
         let (kind, part) = parts.into_iter().find_map(|(kind, part)| Some((kind, part?)))?;
         let fields = part.as_object()?.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone()));
-        let own = [("type", Some(kind)), ("credentials_secret", credentials_secret.as_deref())];
+        let own = [("type", Some(kind)), ("credentials_secret", credentials_secret.as_deref()), ("integration", integration.as_deref())];
         let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::from(value?))));
         Some(own.chain(fields).collect::<Map<_, _>>().into())
     }

@@ -14,8 +14,12 @@ pub const OPERATOR: &str = "slipway-manager";
 pub const AGENT: &str = "agents.slipway.dev/agent";
 /// The ingestion that a Job or pod carries out.
 pub const INGESTION: &str = "agents.slipway.dev/ingestion";
-/// On pods that are no agent's: what they are of the platform, `worker` or `ingestion`. NetworkPolicies of the team select by it.
+/// On pods that are no agent's: what they are of the platform, `worker`, `ingestion` or `evaluation`. NetworkPolicies of the team select by it.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
+/// The integration that a Job tests.
+pub const INTEGRATION: &str = "agents.slipway.dev/integration";
+/// The evaluation run that a Job or pod answers cases for.
+pub const EVALUATION: &str = "agents.slipway.dev/evaluation";
 /// The skill that a ConfigMap holds.
 pub const SKILL: &str = "agents.slipway.dev/skill";
 /// The track of the agent that an object belongs to: [`crate::Track::as_str`].
@@ -61,6 +65,8 @@ pub const FLAGGER: &str = "agents.slipway.dev/flagger";
 pub const DEPLOY_RELEASE: &str = "agents.slipway.dev/deploy-release";
 /// On an Agent: the releases that a guardrail policy had rolled back, by version, separated by commas. They are not rolled back again.
 pub const ROLLED_BACK: &str = "agents.slipway.dev/rolled-back";
+/// On an Integration: any text of at most 64 bytes. A new one asks for a test; `status.lastTest.id` has the last one that was answered.
+pub const TEST: &str = "agents.slipway.dev/test";
 /// On an Agent or a Team: the UID of an earlier one whose rows in the database it is to have, as after a restore.
 pub const ADOPT: &str = "agents.slipway.dev/adopt";
 /// On an AgentRelease that the controller made: the version that it stands for.

@@ -7,7 +7,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::words::words;
+use crate::{headers, schema};
 
 /// A tool that agents of the same namespace may call.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -39,8 +40,8 @@ use crate::schema;
         .message("endpoint: is required for a tool of type http"),
     validation = kube::core::Rule::new("self.type != 'cli' || has(self.binary)")
         .message("binary: is required for a tool of type cli"),
-    validation = kube::core::Rule::new("self.type != 'mcp' || has(self.mcpEndpoint)")
-        .message("mcpEndpoint: is required for a tool of type mcp"),
+    validation = kube::core::Rule::new("self.type != 'mcp' || has(self.mcpEndpoint) || has(self.integration)")
+        .message("mcpEndpoint: is required for a tool of type mcp that names no integration"),
     validation = kube::core::Rule::new("self.type == 'http' || (!has(self.endpoint) && !has(self.method))")
         .message("endpoint and method: have an effect only on a tool of type http"),
     validation = kube::core::Rule::new("self.type == 'cli' || (!has(self.binary) && !has(self.allowedCommands))")
@@ -59,6 +60,14 @@ use crate::schema;
         .message("headers and headersFrom: have an effect only on tools of type http and mcp"),
     validation = kube::core::Rule::new("!has(self.endpoint) || sets.contains(has(self.parameters) ? self.parameters.map(q, '{' + q.name + '}') : [], self.endpoint.findAll('[{][^}]*[}]'))")
         .message("endpoint: each placeholder must be declared in parameters under the same name"),
+    validation = kube::core::Rule::new("!has(self.integration) || self.type in ['http', 'mcp']")
+        .message("integration: has an effect only on tools of type http and mcp"),
+    validation = kube::core::Rule::new("!has(self.integration) || !has(self.mcpEndpoint)")
+        .message("mcpEndpoint: the integration gives the server; leave one of them out"),
+    validation = kube::core::Rule::new("!has(self.integration) || !has(self.endpoint) || self.endpoint.startsWith('/')")
+        .message("endpoint: with integration it is the path there, and begins with a slash"),
+    validation = kube::core::Rule::new("!has(self.endpoint) || !self.endpoint.startsWith('/') || has(self.integration)")
+        .message("endpoint: must begin with http:// or https://; a path alone takes an integration, which gives the server"),
 )]
 pub struct ToolSpec {
     /// The name by which the model calls the tool.
@@ -79,9 +88,9 @@ pub struct ToolSpec {
     #[schemars(length(max = 4096))]
     pub description: Option<String>,
 
-    /// The URL of an http tool. A {placeholder} in path, query or fragment is filled from the parameter of that name.
+    /// The URL of an http tool, or the path within its integration, as in /api/v1/query. A {placeholder} in path, query or fragment is filled from the parameter of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^\s]*)?$"))]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^(https?://[^/?#{}@\s]+([/?#][^\s]*)?|/[^\s]*)$"))]
     #[x_kube(validation = kube::core::Rule::new("self.matches('^[^{}]*([{][^{}]+[}][^{}]*)*$')")
         .message("must close every placeholder, as in https://api.example.com/weather/{city}"))]
     pub endpoint: Option<String>,
@@ -92,14 +101,13 @@ pub struct ToolSpec {
 
     /// Headers sent with every call of an http or mcp tool. Secret values belong into headersFrom.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(length(max = 32), schema_with = "headers")]
+    #[schemars(length(max = 32), schema_with = "headers::map")]
     #[x_kube(
-        validation = kube::core::Rule::new("self.all(k, !(k.lowerAscii() in ['authorization', 'proxy-authorization', 'cookie', 'x-api-key']))")
+        validation = headers::no_known_credentials()
             .message("must not hold credentials; name a Secret for this header in headersFrom"),
-        validation = kube::core::Rule::new("self.all(k, !k.lowerAscii().matches('token|secret|(api|access|private|auth|subscription|functions)-?key|passw(or)?d|credential|(^|-)auth$'))")
+        validation = headers::no_named_credentials()
             .message("must not hold credentials, and a header of such a name holds one (token, secret, key, password, credential); put the value into a Secret and name it in headersFrom"),
-        validation = kube::core::Rule::new("self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$') && self[k].matches('^[^\\\\r\\\\n]*$'))")
-            .message("a header's name has letters, digits and hyphens, its value no line breaks"),
+        validation = headers::well_formed(),
         validation = kube::core::Rule::new("self.map(k, bytes(self[k]).size()).sum() <= 122880")
             .message("must have at most 120 KiB (122880 bytes) together, the most that reaches an agent"),
     )]
@@ -144,6 +152,11 @@ pub struct ToolSpec {
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^{}\s]*)?$"))]
     pub mcp_endpoint: Option<String>,
 
+    /// An Integration of the same namespace, by name or by id (in_...), that gives an http or mcp tool the server and the login there. endpoint is then the path within it, and an mcp tool has no mcpEndpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$"))]
+    pub integration: Option<String>,
+
     /// The digest of the one list of tools that agents take from a server that speaks mcp. Without it, the list that
     /// was seen first is approved, and stands in status.toolsDigest. When the server offers another, the phase is Error;
     /// write status.observedDigest here to approve it, which restarts the agents that name this tool.
@@ -176,7 +189,14 @@ impl ToolSpec {
 }
 
 /// A header with a secret value.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = kube::core::Rule::new("!has(self.usernameKey) || (has(self.scheme) && self.scheme == 'basic')")
+        .message("usernameKey: has an effect only with scheme basic"),
+    validation = kube::core::Rule::new("!has(self.scheme) || self.scheme != 'basic' || has(self.usernameKey)")
+        .message("usernameKey: is required with scheme basic"),
+)]
 pub struct SecretHeader {
     /// The header, for example Authorization.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
@@ -187,7 +207,19 @@ pub struct SecretHeader {
     /// The key within the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
+    /// How the header is made of the value: bearer puts the word Bearer before it, basic makes it of usernameKey and key. Left out: the value as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<HeaderScheme>,
+    /// The key with the user's name within the Secret, with scheme basic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub username_key: Option<String>,
 }
+
+words!(
+    /// How the value of a header is made.
+    HeaderScheme { Bearer = "bearer", Basic = "basic" }
+);
 
 /// One argument of a tool.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
@@ -279,14 +311,6 @@ pub enum ToolPhase {
     Error,
     Unknown,
     Disabled,
-}
-
-fn headers(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "type": "object",
-        "maxProperties": 32,
-        "additionalProperties": { "type": "string", "maxLength": 2048 },
-    })
 }
 
 fn general() -> String {

@@ -1,8 +1,13 @@
-//! What REST and a team's worker say to each other: searches, documents and uploads of knowledge bases. The worker is a
-//! Deployment and a Service in the team's namespace, owned by the Team.
+//! What REST and a team's worker say to each other: searches, documents and uploads of knowledge bases; and what the manager has
+//! it connect to: tests of integrations and alerts. The worker is a Deployment and a Service in the team's namespace, owned by
+//! the Team.
+
+mod connection;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+
+pub use connection::{DELIVER_PATH, DeliverReply, DeliverRequest, DeliveryOutcome, ProbeReply, ProbeRequest, TEST_PATH};
 
 /// The name of the Deployment and of the Service.
 pub const NAME: &str = "slipway-worker";

@@ -25,6 +25,10 @@ impl Canary {
             analysis: _,
         } = self;
         let mut spec = AgentSpec { canary: None, ..spec.clone() };
+        if model_type.is_some_and(|provider| provider != spec.model_type) {
+            // It is the server of the other provider.
+            spec.model_integration = None;
+        }
         put_some(&mut spec.image, image.as_ref());
         put(&mut spec.model_type, model_type.as_ref());
         put(&mut spec.model_id, model_id.as_ref());
@@ -51,6 +55,9 @@ impl Canary {
         if after.model_type != ModelType::Stub && after.model_id == "stub-echo" {
             return Some("canary.modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub");
         }
+        if after.model_integration.is_some() && !matches!(after.model_type, ModelType::Openai | ModelType::Anthropic) {
+            return Some("canary.overrides.modelIntegration: takes modelType openai or anthropic");
+        }
         if after.strategy == Strategy::Custom && after.image.is_none() {
             return Some("canary.image: is required with strategy custom, because the image brings the strategy");
         }
@@ -74,6 +81,7 @@ impl AgentOverrides {
             framework,
             strategy,
             channel,
+            model_integration,
             background_model,
             storage,
             database_url,
@@ -99,6 +107,7 @@ impl AgentOverrides {
         put(&mut spec.knowledge_bases, knowledge_bases.as_ref());
         put(&mut spec.env_secrets, env_secrets.as_ref());
         put_some(&mut spec.description, description.as_ref());
+        put_some(&mut spec.model_integration, model_integration.as_ref());
         put_some(&mut spec.background_model, background_model.as_ref());
         put_some(&mut spec.storage, storage.as_ref());
         put_some(&mut spec.database_url, database_url.as_ref());
@@ -175,11 +184,27 @@ mod tests {
     }
 
     #[test]
+    fn a_canary_of_another_provider_leaves_the_integration() {
+        let agent = spec(json!({"modelType": "openai", "modelId": "m", "modelIntegration": "llm"}));
+        for (asked, expected) in [
+            (json!({}), Some("llm")),
+            (json!({"modelType": "openai"}), Some("llm")),
+            (json!({"modelType": "ollama"}), None),
+            (json!({"modelType": "anthropic", "overrides": {"modelIntegration": "other"}}), Some("other")),
+        ] {
+            let asked = canary(asked);
+            for after in [asked.over(&agent), asked.promoted(&agent), asked.over(&asked.over(&agent))] {
+                assert_eq!(after.model_integration.as_deref(), expected, "{asked:?}");
+            }
+        }
+    }
+
+    #[test]
     fn every_field_of_a_canary_becomes_the_agents() {
         let values = json!({
             "image": "example.com/i:1", "modelType": "openai", "modelId": "m", "systemPrompt": "p", "skills": ["s"], "tools": ["t"],
             "version": "2", "name": "Next", "description": "d", "framework": "langchain", "strategy": "agent-react", "channel": "rest",
-            "backgroundModel": "openai:m", "storage": "memory", "databaseUrl": "postgres://db/a", "databaseCredentialsSecret": "l",
+            "modelIntegration": "in", "backgroundModel": "openai:m", "storage": "memory", "databaseUrl": "postgres://db/a", "databaseCredentialsSecret": "l",
             "knowledgeBases": ["k"], "governance": {"riskProfile": "high"}, "environment": "e", "envSecrets": ["v"],
             "credentialSecret": "c", "gcpServiceAccount": "a@b", "access": "platform", "suggestionsProvider": "static",
             "suggestions": "[]", "judgeModel": "stub:/j", "evalSampleRate": 5, "resources": {"limits": {"cpu": "1"}},
@@ -205,6 +230,9 @@ mod tests {
             (json!({}), json!({"modelType": "openai"}), Some("canary.modelId: ")),
             (json!({}), json!({"modelType": "openai", "modelId": "m"}), None),
             (json!({"modelType": "openai", "modelId": "m"}), json!({"modelId": "stub-echo"}), Some("canary.modelId: ")),
+            (json!({}), json!({"overrides": {"modelIntegration": "llm"}}), Some("canary.overrides.modelIntegration: ")),
+            (json!({"modelType": "openai", "modelId": "m"}), json!({"overrides": {"modelIntegration": "llm"}}), None),
+            (json!({"modelType": "openai", "modelId": "m", "modelIntegration": "llm"}), json!({"modelType": "ollama"}), None),
             (json!({}), json!({"overrides": {"strategy": "custom"}}), Some("canary.image: ")),
             (json!({"image": "i"}), json!({"overrides": {"strategy": "custom"}}), None),
             (json!({}), json!({"overrides": {"databaseCredentialsSecret": "s"}}), Some("canary.overrides.databaseCredentialsSecret: ")),

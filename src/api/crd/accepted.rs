@@ -47,11 +47,25 @@ const NARROWED: &[(&str, &str)] = &[
         "EvaluationRun.spec: a rule was added: self.agent == oldSelf.agent && … && has(self.content) == has(oldSelf.content) && (!has(self.content) || self.content == oldSelf.content)",
         "of the field content alone, which no run had before",
     ),
+    (
+        "Ingestion.spec.source: a rule was added: has(self.integration) || …",
+        "they say what another rule and required said, where there is no integration",
+    ),
+    ("KnowledgeBase.spec.sources[]: a rule was added: has(self.integration) || …", "the same"),
     ("Skill.spec.files: a rule was added: self.map(p, bytes(self[p]).size()).sum() <= 262144", "the skill's phase was Error, FieldInvalid"),
     ("Skill.spec.instructions: a rule was added: bytes(self).size() <= 65536", "the skill's phase was Error, FieldInvalid"),
     (
         "Tool.spec: a rule was added: !has(self.endpoint) || sets.contains(has(self.parameters) ? self.parameters.map(q, '{' + q.name + '}') : [], self.endpoint.findAll('[{][^}]*[}]'))",
         "it says what another rule said, that placeholders are declared; that one costs too much for endpoints of 2048 characters",
+    ),
+    ("Tool.spec.endpoint: pattern …", "it takes paths besides, which an integration completes"),
+    (
+        "Tool.spec: a rule was added: !has(self.endpoint) || !self.endpoint.startsWith('/') || has(self.integration)",
+        "no endpoint began with a slash before there were integrations",
+    ),
+    (
+        "Tool.spec: a rule was added: self.type != 'mcp' || has(self.mcpEndpoint) || has(self.integration)",
+        "it says what another rule said, where there is no integration",
     ),
     (
         "Tool.spec.allowedCommands: a rule was added: self.map(c, bytes(c).size()).sum() <= 122880",
