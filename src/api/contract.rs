@@ -66,10 +66,6 @@ pub const KNOWLEDGE_URL: &str = "SLIPWAY_KNOWLEDGE_URL";
 pub const INGESTION: &str = "SLIPWAY_INGESTION";
 /// JSON of a [`crate::worker::ProbeRequest`] without credentials: what a Job looks for on the team's volume.
 pub const PROBE: &str = "SLIPWAY_PROBE";
-/// Where an evaluator's pod asks the agent that it evaluates, in the place of one of its own.
-pub const EVALUATE_URL: &str = "RUNTIME_EVALUATE_URL";
-/// On a chat that an evaluator asks: the run's id. Nothing of it is kept, and no tool that writes is called.
-pub const EVALUATION_HEADER: &str = "x-slipway-evaluation";
 /// The source that uploaded files belong to. A file takes the place of an earlier one of its name, so that they are read one after
 /// the other.
 pub const UPLOADS: &str = "uploads";

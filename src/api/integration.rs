@@ -21,7 +21,7 @@ use crate::guardrail_policy::Severity;
 use crate::words::words;
 use crate::{headers, ids, labels, schema};
 
-pub use merge::{MergeFault, Merged, ModelEndpoint};
+pub use merge::{ANOTHER_HOST, INVALID, MergeFault, Merged, ModelEndpoint, NOT_SEEN};
 pub use types::{CredentialField, TYPES, TypeInfo, Use};
 
 /// What the names of Secrets begin with that REST writes for integrations.
@@ -467,8 +467,7 @@ impl IntegrationSpec {
 
     /// Scheme, host and port that the login is sent to. Two spellings of one are the same.
     pub fn origin(&self) -> Option<String> {
-        let url = Url::parse(&self.server()?).ok()?;
-        Some(url.origin().ascii_serialization())
+        origin_of(&self.server()?)
     }
 
     /// What a test depends on: all but what is for people, and for alerts.
@@ -520,6 +519,11 @@ impl Integration {
     pub fn id(&self) -> String {
         ids::integration(self.metadata.name.as_deref().unwrap_or_default())
     }
+}
+
+/// Scheme, host and port of a URL.
+pub fn origin_of(url: &str) -> Option<String> {
+    Some(Url::parse(url).ok()?.origin().ascii_serialization())
 }
 
 /// The Secret that belongs to an integration of this name.

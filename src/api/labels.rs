@@ -14,12 +14,10 @@ pub const OPERATOR: &str = "slipway-manager";
 pub const AGENT: &str = "agents.slipway.dev/agent";
 /// The ingestion that a Job or pod carries out.
 pub const INGESTION: &str = "agents.slipway.dev/ingestion";
-/// On pods that are no agent's: what they are of the platform, `worker`, `ingestion` or `evaluation`. NetworkPolicies of the team select by it.
+/// On pods that are no agent's: what they are of the platform, `worker` or `ingestion`. NetworkPolicies of the team select by it.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The integration that a Job tests.
 pub const INTEGRATION: &str = "agents.slipway.dev/integration";
-/// The evaluation run that a Job or pod answers cases for.
-pub const EVALUATION: &str = "agents.slipway.dev/evaluation";
 /// The skill that a ConfigMap holds.
 pub const SKILL: &str = "agents.slipway.dev/skill";
 /// The track of the agent that an object belongs to: [`crate::Track::as_str`].

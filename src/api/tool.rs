@@ -175,6 +175,17 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
+    /// Whether its integration has yet to give it the server.
+    pub fn lacks_server(&self) -> bool {
+        let has_url = self.mcp_endpoint.is_some() || self.endpoint.as_ref().is_some_and(|endpoint| !endpoint.starts_with('/'));
+        self.integration.is_some() && !has_url
+    }
+
+    /// Whether it stands for a server that speaks mcp.
+    pub fn speaks_mcp(&self) -> bool {
+        self.type_ == ToolType::Mcp || (self.type_ == ToolType::Cli && self.protocol == Some(Protocol::Mcp))
+    }
+
     /// The server that offers this tool's tools, if it stands for one that speaks mcp: its URL or its command line.
     pub fn server(&self) -> Option<String> {
         match self.type_ {

@@ -204,7 +204,12 @@ impl Registered for Controller {
             }
             Change::TeamPolicies(team) => self.request_waiting(&format!("team-{}", team.name)),
             Change::Database { ready: true } => self.request_all(),
-            Change::Child(..) | Change::Database { .. } | Change::Knowledge | Change::RowsInTheWay(_) | Change::Violations(_) => {}
+            Change::Child(..)
+            | Change::Database { .. }
+            | Change::Knowledge
+            | Change::RowsInTheWay(_)
+            | Change::Violations(_)
+            | Change::Delivering(_) => {}
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use slipway_api::condition::Finding;
 use slipway_api::guardrail_policy::{PolicyViolations, Violator};
-use slipway_api::{EvaluationRun, Ingestion, KnowledgeBase, Team, Tool};
+use slipway_api::{EvaluationRun, Ingestion, Integration, KnowledgeBase, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::references::References;
 use slipway_cluster::watch::Readiness;
@@ -37,6 +37,7 @@ use secret::SecretState;
 use skill::CachedSkill;
 use told::Told;
 
+use crate::alert_delivery::Delivered;
 use crate::governance::canary::Reading;
 use crate::policy_file::{Policies, TeamPolicies};
 
@@ -46,6 +47,7 @@ pub(crate) struct Caches {
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
     pub ingestions: Cache<Guarded<Ingestion>>,
+    pub integrations: Cache<Guarded<Integration>>,
     pub skills: Cache<CachedSkill>,
     pub datasets: Cache<CachedDataset>,
     pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
@@ -68,6 +70,9 @@ pub(crate) struct Caches {
     /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs.
     pub violations: Told<Violations>,
     pub alerting: Told<Finding>,
+    /// How alerts get to the integrations that ask for them.
+    #[allow(dead_code, reason = "the delivery of alerts is to tell it, and the integration controller to read it")]
+    pub delivered: Told<Delivered>,
     /// What was measured of agents' canaries.
     pub canary_measured: Told<Reading>,
     /// What the API server would not take of what leads to an agent, told by the agent controller.

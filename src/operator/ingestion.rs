@@ -33,6 +33,7 @@ use tokio::time::Instant;
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
+use crate::integrations;
 use crate::metrics::ByOutcome;
 use crate::registry::{Change, Maker, Registered};
 use crate::tenancy::knowledge::Progress;
@@ -195,7 +196,10 @@ impl Turn<'_> {
         let volume = team.as_deref().and_then(|team| team.0.as_ref().ok()?.spec.knowledge_volume.clone());
         let readable = base.as_deref().and_then(|base| base.0.as_ref().ok());
         let source = readable.and_then(|base| plan::source(self.ingestion, base).ok());
-        let secret = source.as_ref().and_then(|(_, source)| source.as_ref()?.credentials_secret.as_ref());
+        let named = source.as_ref().and_then(|(_, source)| *source);
+        let opened = named.and_then(|source| integrations::source(caches, namespace, source));
+        let given = opened.as_ref().and_then(|opened| Some(&opened.as_ref().ok()?.source));
+        let secret = given.or(named).and_then(|source| source.credentials_secret.as_ref());
         let secret = secret.and_then(|name| caches.secrets.get(&Key::new(namespace, name)));
         let child = caches.children(ChildKind::Job).get(&self.job_key()).filter(|child| child.owner == self.ingestion.uid());
         let progress = self.progress(child.is_some(), slug.as_deref(), base.as_deref()).await;
@@ -205,6 +209,7 @@ impl Turn<'_> {
             is_of_team: slug.is_some(),
             has_database: context.tenancy.is_some(),
             volume: volume.as_deref(),
+            opened: opened.as_ref().map(Result::as_ref),
             secret: secret.as_deref(),
             secrets_known: caches.knows_secrets_of(namespace),
             job: child.as_deref().and_then(|child| child.job.as_deref()),

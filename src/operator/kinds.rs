@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use kube::Api;
-use slipway_api::{Agent, Dataset, EvaluationRun, GuardrailPolicy, Ingestion, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, Dataset, EvaluationRun, GuardrailPolicy, Ingestion, Integration, KnowledgeBase, Skill, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, trimmed};
 use slipway_cluster::watch::{namespaced, scopes};
 
+use crate::alert_delivery::AlertDelivery;
 use crate::caches::ChildKind;
 use crate::caches::dataset::CachedDataset;
 use crate::caches::guardrail_policy::CachedPolicy;
@@ -17,7 +18,9 @@ use crate::control_port::Sign;
 use crate::feedback::FeedbackDelivery;
 use crate::governance::Governance;
 use crate::upkeep::Upkeep;
-use crate::{agent, dataset, evaluation_run, guardrail_policy, ingestion, knowledge_base, optional_kinds, skill, team, tool, watches};
+use crate::{
+    agent, dataset, evaluation_run, guardrail_policy, ingestion, integration, knowledge_base, optional_kinds, skill, team, tool, watches,
+};
 
 /// Makes the controllers known, in the order in which they hear of changes, and starts every watch.
 pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
@@ -29,11 +32,13 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         Arc::new(tool::Controller::new(context.clone(), sign.clone())),
         Arc::new(dataset::Controller::new(context.clone())),
         Arc::new(evaluation_run::Controller::new(context.clone(), sign.clone())),
-        Arc::new(evaluation_run::Delivery::new(context.clone(), sign)),
+        Arc::new(evaluation_run::Delivery::new(context.clone(), sign.clone())),
         Arc::new(FeedbackDelivery::new(context.clone())),
         Arc::new(guardrail_policy::Controller::new(context.clone())),
         Arc::new(knowledge_base::Controller::new(context.clone())),
         Arc::new(ingestion::Controller::new(context.clone())),
+        Arc::new(integration::Controller::new(context.clone(), sign.clone())),
+        Arc::new(AlertDelivery::new(context.clone(), sign)),
         Arc::new(Governance::new(context.clone())),
         Arc::new(Upkeep::new(context.clone())),
     ]);
@@ -44,6 +49,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         watches::objects::<Tool, _>(context, namespaced(client, scope), scope, |caches| &caches.tools, trimmed);
         watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, trimmed);
         watches::objects::<Ingestion, _>(context, namespaced(client, scope), scope, |caches| &caches.ingestions, trimmed);
+        watches::objects::<Integration, _>(context, namespaced(client, scope), scope, |caches| &caches.integrations, trimmed);
         watches::objects::<EvaluationRun, _>(context, namespaced(client, scope), scope, |caches| &caches.evaluation_runs, trimmed);
         watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
         watches::objects::<Dataset, _>(context, namespaced(client, scope), scope, |caches| &caches.datasets, CachedDataset::from);

@@ -1,10 +1,11 @@
 //! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
 //!
-//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `evaluation_run`, `ingestion`, `knowledge_base`, `skill`, `team`, `tool` and so on) hear of them, request
+//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `evaluation_run`, `ingestion`, `integration`, `knowledge_base`, `skill`, `team`, `tool` and so on) hear of them, request
 //! what depends on them, and reconcile while this process leads; `children` are written in one place. `kinds` is the list.
 
 mod admission;
 mod agent;
+mod alert_delivery;
 mod caches;
 mod children;
 mod context;
@@ -18,6 +19,8 @@ mod feedback;
 mod governance;
 mod guardrail_policy;
 mod ingestion;
+mod integration;
+mod integrations;
 mod kinds;
 mod knowledge_base;
 pub mod metrics;
@@ -40,6 +43,7 @@ mod unchanged;
 mod upkeep;
 mod watches;
 mod worker;
+mod worker_call;
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET};
 use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
 use slipway_api::contract::policies::CONFIG_MAP;
 use slipway_api::names::TeamSlug;
-use slipway_api::{Agent, GuardrailPolicy, KnowledgeBase, Team, TeamStatus, ids, labels};
+use slipway_api::{Agent, GuardrailPolicy, Integration, KnowledgeBase, Team, TeamStatus, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::{Key, write};
@@ -92,8 +92,8 @@ impl Registered for Controller {
             self.requests.add(key.clone());
         } else if let Some(team) = change.of::<Agent>().and_then(|agent| of(&agent.namespace)) {
             self.requests.add_after(team, COUNT_DELAY);
-        } else if let Some(team) = change.of::<KnowledgeBase>().and_then(|base| of(&base.namespace)) {
-            // Whether it has one decides whether it has a worker; its status moves while it is filled.
+        } else if let Some(team) = change.of::<KnowledgeBase>().or(change.of::<Integration>()).and_then(|named| of(&named.namespace)) {
+            // Whether it has one decides whether it has a worker; its status moves while it is filled, or tested.
             self.requests.add_after(team, COUNT_DELAY);
         } else if let Some(team) = change.of::<GuardrailPolicy>().and_then(|policy| of(&policy.namespace)) {
             // Several that are applied together make one file.
@@ -239,13 +239,15 @@ fn desired(controller: &Controller, key: &Key) -> Option<Vec<(ChildKind, Value)>
     let uid = team.uid().unwrap_or_default();
     let access = context.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name, &uid));
     let namespace = namespace(team);
-    let has_knowledge = !context.caches.knowledge_bases.in_namespace(&namespace).is_empty();
-    let secrets_hash = if has_knowledge { secrets_hash(context, &namespace) } else { None };
+    let caches = &context.caches;
+    let has_worker =
+        !caches.knowledge_bases.in_namespace(&namespace).is_empty() || !caches.integrations.in_namespace(&namespace).is_empty();
+    let secrets_hash = if has_worker { secrets_hash(context, &namespace) } else { None };
     let surroundings = build::Surroundings {
         settings: &context.settings,
         access: &access,
         counts: counts(controller),
-        has_knowledge,
+        has_worker,
         secrets_hash: secrets_hash.as_deref(),
         policies: &Found::of(context, team).text(),
     };

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Resource;
 use slipway_api::condition::{self, Finding, READY};
 use slipway_api::tool::{ToolPhase, ToolSpec};
-use slipway_api::{Tool, ToolStatus};
+use slipway_api::{Integration, Tool, ToolStatus};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{self, Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::context::Context;
 use crate::control_port::Sign;
+use crate::integrations;
 use crate::registry::{Change, Registered};
 use crate::tool_rules::fault;
 use approval::{Judgement, Reports};
@@ -46,7 +47,16 @@ impl Controller {
         Self { context, requests: Requests::default(), sign, reports: Reports::default() }
     }
 
-    /// Requests the Tools of a namespace with a header from a Secret of such a name.
+    /// Requests the Tools that name an integration.
+    fn request_integrated(&self, integration: &Key) {
+        let is_it = |reference: &String| integrations::key(&integration.namespace, reference) == *integration;
+        let names_it = |tool: &Guarded<Tool>| tool.0.as_ref().is_ok_and(|tool| tool.spec.integration.as_ref().is_some_and(is_it));
+        let tools = self.context.caches.tools.in_namespace(&integration.namespace).into_iter();
+        self.requests.add_all(tools.filter(|(_, tool)| names_it(tool)).map(|(key, _)| key));
+    }
+
+    /// Requests the Tools of a namespace with a header from a Secret of such a name. Of those whose login is an integration's, the
+    /// Integration tells.
     fn request_users(&self, namespace: &str, is_meant: impl Fn(&str) -> bool) {
         let names_one =
             |tool: &Guarded<Tool>| tool.0.as_ref().is_ok_and(|tool| tool.spec.headers_from.iter().any(|header| is_meant(&header.secret)));
@@ -61,6 +71,8 @@ impl Registered for Controller {
             self.requests.add(key.clone());
         } else if let Some(secret) = change.of::<Secret>() {
             self.request_users(&secret.namespace, |name| name == secret.name);
+        } else if let Some(integration) = change.of::<Integration>() {
+            self.request_integrated(integration);
         } else if let Change::SecretsRead(namespace) = change {
             self.request_users(namespace, |_| true);
         }
@@ -101,8 +113,13 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     };
     let mut before = tool.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
-    let judgement = approval::judge(key, &tool.spec, &before, &controller.reports.of(key));
-    let standing = standing(&tool.spec, &judgement, &References::of(context, key, &tool.spec));
+    let merged = integrations::tool(&context.caches, &key.namespace, &tool.spec);
+    let spec = merged.as_ref().unwrap_or(&tool.spec);
+    let judgement = approval::judge(key, spec, &before, &controller.reports.of(key));
+    let standing = match &merged {
+        Ok(spec) => standing(spec, &judgement, &References::of(context, key, spec)),
+        Err(fault) => (ToolPhase::Error, Finding::new(READY, false, fault.reason, format!("spec.{}", fault.message))),
+    };
     let status = status(standing, &judgement, &before, tool.meta().generation, Timestamp::now());
     let about = tool.object_ref(&());
     if status != before {

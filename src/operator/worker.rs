@@ -107,6 +107,7 @@ fn env(settings: &Settings, database: &DatabaseUrl, team: &str) -> Vec<EnvVar> {
     env.push(plain(contract::EGRESS_ALLOW, &escaped(&platform.egress_allow.join(","))));
     env.push(plain(contract::EGRESS_PROXY, &escaped(&url(platform.egress_proxy.as_ref()))));
     env.extend(platform.access_public_key.iter().map(|key| plain(contract::ACCESS_PUBLIC_KEY, key)));
+    env.extend(platform.control_public_key.iter().map(|key| plain(contract::CONTROL_PUBLIC_KEY, key)));
     // A team may have a server of its own, which its Secret names.
     env.extend(settings.ollama_base_url.iter().map(|base| plain(contract::OLLAMA_BASE_URL, &escaped(&url(Some(base))))));
     env.extend(platform.prepared_statements.then(|| plain(contract::DATABASE_PREPARED_STATEMENTS, "true")));

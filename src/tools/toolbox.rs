@@ -338,7 +338,7 @@ impl ToolboxBuilder<'_> {
     }
 
     fn remote(&mut self, config: &ToolConfig) -> Option<Endpoint> {
-        let source = HeaderSource { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables: self.variables };
+        let source = HeaderSource::of(config, self.variables);
         let headers = match source.read() {
             Ok(headers) => headers,
             Err(mut errors) => {

@@ -1,26 +1,39 @@
-//! What an integration gives to what names it: a Tool, a source or an agent's models. Pure; the operator, the release controller and
-//! tests all ask here.
+//! What an integration gives to what names it: a Tool, a source or an agent's models. Pure; the operator and the release controller
+//! both ask here, so that a release has what pods run.
+//!
+//! Which keys the login has and which host it is for stands in the status, which the operator alone writes: a login that was
+//! written for one host goes to no other.
 
 use super::{Integration, IntegrationType, Use};
 use crate::agent::ModelType;
 use crate::ingestion::{LocalSource, Source};
 use crate::tool::{HeaderScheme, Method, SecretHeader, ToolSpec, ToolType};
 
+/// The key of the Secret that models are asked with.
+const MODEL_KEY: &str = "api_key";
 /// The version of Anthropic's protocol that requests of Tools bear.
 const ANTHROPIC_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
 /// Why something cannot name this integration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeFault {
+    /// In one word, as conditions have it.
+    pub reason: &'static str,
     /// The field at fault of what names the integration, within its spec.
     pub field: &'static str,
     pub message: String,
 }
 
+/// The reasons of faults.
+pub const INVALID: &str = "IntegrationInvalid";
+pub const NOT_SEEN: &str = "IntegrationNotSeen";
+pub const ANOTHER_HOST: &str = "CredentialsForAnotherHost";
+
 /// What names an integration, with what that gives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Merged<T> {
-    /// As if it had been written without the integration.
+    /// As if it had been written without the integration. A Tool keeps the name of it, by which its Secret is opened: beside a URL,
+    /// which nobody can write together with it.
     pub spec: T,
     /// The Secret with the login that it uses. It needs no label, as the integration opens it.
     pub secret: Option<String>,
@@ -29,22 +42,17 @@ pub struct Merged<T> {
 /// The server of an agent's models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelEndpoint {
-    /// None: the provider's own.
-    pub base_url: Option<String>,
-    /// The Secret with the key.
-    pub secret: String,
-    /// The key within the Secret.
-    pub key: &'static str,
-    /// Whether there has to be one.
-    pub needs_key: bool,
+    pub base_url: String,
+    /// The Secret and the key within it. None: the server is asked without one.
+    pub key: Option<(String, &'static str)>,
 }
 
 impl Integration {
-    /// A Tool that names this integration, whose Secret has these keys.
-    pub fn tool(&self, tool: &ToolSpec, keys: &[String]) -> Result<Merged<ToolSpec>, MergeFault> {
+    /// A Tool that names this integration.
+    pub fn tool(&self, tool: &ToolSpec) -> Result<Merged<ToolSpec>, MergeFault> {
         let kind = self.used_as(Use::Tools, "a Tool")?;
-        let server = self.spec.server().ok_or_else(|| self.incomplete())?;
-        let mut spec = ToolSpec { integration: None, ..tool.clone() };
+        let server = self.spec.server().ok_or_else(|| self.invalid("integration", "does not say where its server is"))?;
+        let mut spec = tool.clone();
         match (tool.type_, kind) {
             (ToolType::Mcp, IntegrationType::Mcp) => spec.mcp_endpoint = Some(server),
             (ToolType::Http, of) if of != IntegrationType::Mcp => spec.endpoint = Some(self.below(of, &server, tool)?),
@@ -54,13 +62,12 @@ impl Integration {
         if kind == IntegrationType::Anthropic && !spec.headers.keys().any(|name| name.eq_ignore_ascii_case(ANTHROPIC_VERSION.0)) {
             spec.headers.insert(ANTHROPIC_VERSION.0.to_owned(), ANTHROPIC_VERSION.1.to_owned());
         }
-        let login = self.login(kind, keys);
+        let login = self.login(kind);
         let secret = login.as_ref().map(|login| login.secret.clone());
         if let Some(login) = login {
             let is_it = |name: &str| name.eq_ignore_ascii_case(&login.name);
             if spec.headers.keys().any(|name| is_it(name)) || spec.headers_from.iter().any(|header| is_it(&header.name)) {
-                let message = format!("integration {} gives the header {}; leave it out", self.id(), login.name);
-                return Err(MergeFault { field: "headersFrom", message });
+                return Err(self.invalid("headersFrom", &format!("gives the header {}; leave it out", login.name)));
             }
             spec.headers_from.push(login);
         }
@@ -71,7 +78,7 @@ impl Integration {
     pub fn source(&self, source: &Source) -> Result<Merged<Source>, MergeFault> {
         let kind = self.used_as(Use::Knowledge, "a source")?;
         let of = &self.spec;
-        let secret = of.secret(self.metadata.name.as_deref().unwrap_or_default());
+        let secret = of.secret(self.name());
         let mut spec = Source { integration: None, credentials_secret: secret.clone(), ..source.clone() };
         match kind {
             IntegrationType::Local => {
@@ -119,67 +126,100 @@ impl Integration {
 
     /// The server of the models of an agent whose `modelType` is this one.
     pub fn model(&self, provider: ModelType) -> Result<ModelEndpoint, MergeFault> {
-        let (of, wanted) = match provider {
-            ModelType::Openai => (&self.spec.openai, IntegrationType::Openai),
-            ModelType::Anthropic => (&self.spec.anthropic, IntegrationType::Anthropic),
+        let field = "modelIntegration";
+        let wanted = match provider {
+            ModelType::Openai => IntegrationType::Openai,
+            ModelType::Anthropic => IntegrationType::Anthropic,
             _ => {
                 let message = format!("modelType {} takes no integration; openai and anthropic do", provider.as_str());
-                return Err(MergeFault { field: "modelIntegration", message });
+                return Err(MergeFault { reason: INVALID, field, message });
             }
         };
-        let wrong = || {
+        if self.spec.kind() != Some(wanted) {
             let word = wanted.as_str();
             let fault = self.wrong(&format!("modelType {word}"), &format!("one of type {word}"));
-            MergeFault { field: "modelIntegration", ..fault }
+            return Err(MergeFault { field, ..fault });
+        }
+        self.settled().map_err(|fault| MergeFault { field, ..fault })?;
+        let base_url = self.spec.server().unwrap_or_default();
+        let is_there = wanted.info().needs_login() || self.keys().iter().any(|key| key == MODEL_KEY);
+        Ok(ModelEndpoint { base_url, key: self.spec.secret(self.name()).filter(|_| is_there).map(|secret| (secret, MODEL_KEY)) })
+    }
+
+    /// Whether the login of this integration may be sent to a URL. It may be sent nowhere but to the host that it was written for.
+    pub fn opens_for(&self, url: &str) -> bool {
+        let pinned = self.status.as_ref().and_then(|status| status.origin.as_ref());
+        pinned.is_some() && super::origin_of(url).as_ref() == pinned
+    }
+
+    /// Whether this Secret is the integration's own, which needs no label.
+    pub fn owns(&self, secret: &str) -> bool {
+        secret == super::secret_name(self.name())
+    }
+
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The keys that the Secret has.
+    fn keys(&self) -> &[String] {
+        self.status.as_ref().map(|status| status.credential_keys.as_slice()).unwrap_or_default()
+    }
+
+    /// Whether it is known which login it has, and that is for this host.
+    fn settled(&self) -> Result<(), MergeFault> {
+        let Some(status) = self.status.as_ref().filter(|status| status.observed_generation.is_some_and(|seen| seen > 0)) else {
+            return Err(MergeFault { reason: NOT_SEEN, ..self.invalid("integration", "has not been looked at yet") });
         };
-        let of = of.as_ref().filter(|_| self.spec.kind() == Some(wanted)).ok_or_else(wrong)?;
-        let secret = self.spec.secret(self.metadata.name.as_deref().unwrap_or_default()).unwrap_or_default();
-        let needs_key = wanted.info().needs_login();
-        Ok(ModelEndpoint { base_url: of.base_url.clone(), secret, key: "api_key", needs_key })
+        let is_own = self.spec.secret(self.name()).is_some_and(|secret| self.owns(&secret));
+        let is_elsewhere = status.origin.is_some() && status.origin != self.spec.origin();
+        if is_own && is_elsewhere && status.credentials.is_some() {
+            let host = status.origin.as_deref().unwrap_or_default();
+            let message = format!("has a login that was written for {host}; write its Secret anew, or name that host again");
+            return Err(MergeFault { reason: ANOTHER_HOST, ..self.invalid("integration", &message) });
+        }
+        Ok(())
     }
 
     /// The type, if something like this may name it.
     fn used_as(&self, wanted: Use, who: &str) -> Result<IntegrationType, MergeFault> {
-        let kind = self.spec.kind().ok_or_else(|| self.incomplete())?;
+        let kind = self.spec.kind().ok_or_else(|| self.invalid("integration", "does not say what it is"))?;
         if kind.info().uses.contains(&wanted) {
-            return Ok(kind);
+            return self.settled().map(|()| kind);
         }
         let able = super::TYPES.iter().filter(|of| of.uses.contains(&wanted)).map(|of| of.kind.as_str());
         let able = able.collect::<Vec<_>>().join(", ");
-        let message = format!("{} is of type {}, which {who} cannot name; these can be: {able}", self.id(), kind.as_str());
-        Err(MergeFault { field: "integration", message })
+        Err(self.invalid("integration", &format!("is of type {}, which {who} cannot name; these can be: {able}", kind.as_str())))
     }
 
-    fn incomplete(&self) -> MergeFault {
-        MergeFault { field: "integration", message: format!("{} does not say what it is", self.id()) }
+    fn invalid(&self, field: &'static str, what: &str) -> MergeFault {
+        MergeFault { reason: INVALID, field, message: format!("{} {what}", self.id()) }
     }
 
     fn wrong(&self, who: &str, wanted: &str) -> MergeFault {
         let kind = self.spec.kind().map(IntegrationType::as_str).unwrap_or_default();
-        MergeFault { field: "integration", message: format!("{} is of type {kind}; {who} takes {wanted}", self.id()) }
+        self.invalid("integration", &format!("is of type {kind}; {who} takes {wanted}"))
     }
 
     /// The URL of an http tool: its path, beneath the server's URL.
     fn below(&self, kind: IntegrationType, server: &str, tool: &ToolSpec) -> Result<String, MergeFault> {
         if kind == IntegrationType::Webhook && tool.method != Some(Method::Post) {
-            return Err(MergeFault { field: "method", message: format!("{} is of type webhook, which takes POST alone", self.id()) });
+            return Err(self.invalid("method", "is of type webhook, which takes POST alone"));
         }
         let path = tool.endpoint.as_deref().unwrap_or_default();
         if !path.starts_with('/') {
-            let message = format!("with integration {} it is the path there, and begins with a slash", self.id());
-            return Err(MergeFault { field: "endpoint", message });
+            return Err(self.invalid("endpoint", "gives the server, so that this is the path there, and begins with a slash"));
         }
         if server.contains('?') {
-            let message = format!("the URL of {} has a query, so that there is no path beneath it", self.id());
-            return Err(MergeFault { field: "integration", message });
+            return Err(self.invalid("integration", "has a URL with a query, so that there is no path beneath it"));
         }
         Ok(format!("{}{path}", server.trim_end_matches('/')))
     }
 
     /// The header that carries the login, as far as the Secret's keys make one.
-    fn login(&self, kind: IntegrationType, keys: &[String]) -> Option<SecretHeader> {
-        let info = kind.info();
-        let secret = self.spec.secret(self.metadata.name.as_deref().unwrap_or_default())?;
+    fn login(&self, kind: IntegrationType) -> Option<SecretHeader> {
+        let (info, keys) = (kind.info(), self.keys());
+        let secret = self.spec.secret(self.name())?;
         let has = |name: &str| keys.iter().any(|key| key == name);
         let header = |name: &str, key: &str, scheme: Option<HeaderScheme>, user: Option<&str>| SecretHeader {
             name: name.to_owned(),
@@ -190,9 +230,9 @@ impl Integration {
         };
         let bearer = |key: &str| header("Authorization", key, Some(HeaderScheme::Bearer), None);
         if kind == IntegrationType::Anthropic {
-            return Some(header("x-api-key", "api_key", None, None));
+            return Some(header("x-api-key", MODEL_KEY, None, None));
         }
-        if let Some(name) = self.spec.mcp.as_ref().and_then(|mcp| mcp.header.as_deref()) {
+        if let Some(name) = self.spec.mcp.as_ref().and_then(|mcp| mcp.header.as_deref()).filter(|_| has("token")) {
             return Some(header(name, "token", None, None));
         }
         match info.choice(keys) {

@@ -15,6 +15,19 @@ fn integration(spec: &str) -> Integration {
     serde_yaml::from_str(&yaml).unwrap_or_else(|error| panic!("{spec}: {error}"))
 }
 
+/// The same after the operator has looked at it: its Secret has these keys, and is for the host that it names.
+fn seen(spec: &str, keys: &[&str]) -> Integration {
+    let mut seen = integration(spec);
+    seen.status = Some(IntegrationStatus {
+        observed_generation: Some(1),
+        credential_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        credentials: Some("hash".to_owned()),
+        origin: seen.spec.origin(),
+        ..IntegrationStatus::default()
+    });
+    seen
+}
+
 /// One of each type, with no more than it needs.
 const ALL: [(IntegrationType, &str); 13] = [
     (IntegrationType::Local, "local: {}"),
@@ -112,10 +125,6 @@ fn tool(spec: &str) -> ToolSpec {
     serde_yaml::from_str(&format!("{{name: t, integration: my-server, {spec}}}")).unwrap()
 }
 
-fn keys(keys: &[&str]) -> Vec<String> {
-    keys.iter().map(|key| (*key).to_owned()).collect()
-}
-
 #[test]
 fn a_tool_gets_server_and_login() {
     let http = "type: http, endpoint: /api/v1/query";
@@ -131,15 +140,19 @@ fn a_tool_gets_server_and_login() {
         ("openai: {}", http, &["api_key"], "https://api.openai.com/v1/api/v1/query", bearer("api_key")),
         ("webhook: {url: 'https://w.example'}", "type: http, method: POST, endpoint: /x", &[], "https://w.example/x", Value::Null),
     ] {
-        let merged = integration(of).tool(&tool(named), &keys(has)).unwrap();
+        let merged = seen(of, has).tool(&tool(named)).unwrap();
         assert_eq!(merged.secret.is_some(), !login.is_null(), "{of}");
         let spec = serde_json::to_value(&merged.spec).unwrap();
-        assert_eq!((&spec["endpoint"], &spec["headersFrom"], &spec["integration"]), (&json!(endpoint), &login, &Value::Null), "{of}");
+        assert_eq!(
+            (&spec["endpoint"], &spec["headersFrom"], &spec["integration"]),
+            (&json!(endpoint), &login, &json!("my-server")),
+            "{of}"
+        );
     }
-    let mcp = integration("mcp: {url: 'https://mcp.example/mcp', header: X-Key}").tool(&tool("type: mcp"), &keys(&["token"])).unwrap().spec;
+    let mcp = seen("mcp: {url: 'https://mcp.example/mcp', header: X-Key}", &["token"]).tool(&tool("type: mcp")).unwrap().spec;
     assert_eq!(mcp.mcp_endpoint.as_deref(), Some("https://mcp.example/mcp"));
     assert_eq!(json!(mcp.headers_from), json!([{"name": "X-Key", "secret": "in-my-server", "key": "token"}]));
-    let anthropic = integration("anthropic: {}").tool(&tool(http), &keys(&["api_key"])).unwrap().spec;
+    let anthropic = seen("anthropic: {}", &["api_key"]).tool(&tool(http)).unwrap().spec;
     assert_eq!(anthropic.headers["anthropic-version"], "2023-06-01");
     assert_eq!(anthropic.headers_from[0].name, "x-api-key");
 }
@@ -151,14 +164,14 @@ fn a_tool_that_cannot_name_it_is_told_why() {
         ("mcp: {url: 'https://m.example'}", "type: http, endpoint: /x", "a Tool of type http takes one of another type"),
         ("openai: {}", "type: mcp", "a Tool of type mcp takes one of type mcp"),
         ("webhook: {url: 'https://w.example'}", "type: http, endpoint: /x", "takes POST alone"),
-        ("webhook: {url: 'https://w.example?a=b'}", "type: http, method: POST, endpoint: /x", "has a query"),
+        ("webhook: {url: 'https://w.example?a=b'}", "type: http, method: POST, endpoint: /x", "a URL with a query"),
         (
             "databricks: {host: d.example}",
             "type: http, endpoint: /x, headersFrom: [{name: authorization, secret: s, key: k}]",
             "gives the header Authorization",
         ),
     ] {
-        let fault = integration(of).tool(&tool(named), &keys(&["token"])).unwrap_err();
+        let fault = seen(of, &["token"]).tool(&tool(named)).unwrap_err();
         assert!(fault.message.contains("in_my_server") && fault.message.contains(says), "{of}: {}", fault.message);
     }
 }
@@ -195,7 +208,7 @@ fn a_source_gets_server_and_login() {
         ),
     ] {
         let source: Source = serde_yaml::from_str(&format!("{{integration: in_my_server, {source}}}")).unwrap();
-        let merged = integration(of).source(&source).unwrap();
+        let merged = seen(of, &[]).source(&source).unwrap();
         assert_eq!(merged.spec.config(), Some(config.clone()), "{of}");
         assert_eq!(merged.secret.as_deref(), config["credentials_secret"].as_str());
     }
@@ -203,30 +216,47 @@ fn a_source_gets_server_and_login() {
     for (of, says) in
         [("jira: {baseUrl: 'https://j.example'}", "a source of type s3 takes one of type s3"), ("slack: {}", "a source cannot name")]
     {
-        let fault = integration(of).source(&source).unwrap_err();
+        let fault = seen(of, &[]).source(&source).unwrap_err();
         assert!(fault.message.contains(says), "{of}: {}", fault.message);
     }
 }
 
 #[test]
 fn an_agents_models_get_server_and_key() {
-    let own = integration("openai: {baseUrl: 'https://o.example/v1'}").model(ModelType::Openai).unwrap();
-    let expected = ModelEndpoint {
-        base_url: Some("https://o.example/v1".to_owned()),
-        secret: "in-my-server".to_owned(),
-        key: "api_key",
-        needs_key: false,
-    };
-    assert_eq!(own, expected);
-    assert!(integration("anthropic: {}").model(ModelType::Anthropic).unwrap().needs_key);
+    let key = Some(("in-my-server".to_owned(), "api_key"));
+    for (of, keys, provider, base_url, key) in [
+        ("openai: {baseUrl: 'https://o.example/v1'}", &[][..], ModelType::Openai, "https://o.example/v1", None),
+        ("openai: {}", &["api_key"], ModelType::Openai, "https://api.openai.com/v1", key.clone()),
+        ("anthropic: {}", &[], ModelType::Anthropic, "https://api.anthropic.com", key),
+    ] {
+        let endpoint = seen(of, keys).model(provider).unwrap();
+        assert_eq!(endpoint, ModelEndpoint { base_url: base_url.to_owned(), key }, "{of}");
+    }
     for (of, provider, says) in [
         ("mcp: {url: 'https://m.example'}", ModelType::Openai, "in_my_server is of type mcp; modelType openai takes one of type openai"),
         ("openai: {}", ModelType::Anthropic, "modelType anthropic takes one of type anthropic"),
         ("openai: {}", ModelType::Ollama, "modelType ollama takes no integration"),
     ] {
-        let fault = integration(of).model(provider).unwrap_err();
+        let fault = seen(of, &[]).model(provider).unwrap_err();
         assert!(fault.field == "modelIntegration" && fault.message.contains(says), "{}", fault.message);
     }
+}
+
+#[test]
+fn a_login_goes_to_no_host_but_the_one_it_was_written_for() {
+    let before = seen("prometheus: {url: 'https://p.example'}", &["token"]);
+    let with = |spec: &str| Integration { status: before.status.clone(), ..integration(spec) };
+    let query = tool("type: http, endpoint: /api/v1/query");
+    let reason = |of: &Integration| of.tool(&query).err().map(|fault| fault.reason);
+    assert_eq!(reason(&before), None);
+    assert_eq!(reason(&integration("prometheus: {url: 'https://p.example'}")), Some(NOT_SEEN));
+    assert_eq!(reason(&with("prometheus: {url: 'https://p.example/other'}")), None);
+    assert_eq!(reason(&with("prometheus: {url: 'https://evil.example'}")), Some(ANOTHER_HOST));
+    assert_eq!(reason(&with("prometheus: {url: 'http://p.example'}")), Some(ANOTHER_HOST), "it would be sent in plain text");
+    assert_eq!(reason(&with("prometheus: {url: 'https://evil.example'}, credentialsSecret: labelled")), None, "agents may use that one");
+    assert!(before.opens_for("https://p.example:443/api") && !before.opens_for("https://evil.example/"));
+    assert!(!integration("prometheus: {url: 'https://p.example'}").opens_for("https://p.example"));
+    assert!(before.owns("in-my-server") && !before.owns("in-other"));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::guardrail_policy::DEFAULT;
-use slipway_api::{Agent, EvaluationRun, GuardrailPolicy, KnowledgeBase, Skill, Team, Tool, Track, ids};
+use slipway_api::integration::ModelEndpoint;
+use slipway_api::{Agent, EvaluationRun, GuardrailPolicy, Integration, KnowledgeBase, Skill, Team, Tool, Track, ids};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
@@ -18,12 +19,21 @@ use crate::caches::guardrail_policy::CachedPolicy;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
+use crate::fault::Fault;
+use crate::integrations;
 use crate::policy_file::TeamPolicies;
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {
     pub team: Option<(String, Arc<Guarded<Team>>)>,
+    /// With what their integrations give.
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
+    /// Why integrations give Tools nothing, by Tool.
+    pub tool_faults: BTreeMap<String, Fault>,
+    /// Tools, and the Secrets of their integrations, which they use without a label.
+    pub opened: BTreeSet<(String, String)>,
+    /// The server of its models, if it names an integration for that.
+    pub model: Option<Result<ModelEndpoint, Fault>>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
     pub skills: Vec<(String, Option<Arc<CachedSkill>>)>,
     /// Those that it names one by one.
@@ -50,8 +60,9 @@ pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<It
     context.caches.references.set(key, targets.clone());
     for workload in workloads {
         let tools = released_tools::in_force(workload, context).tools;
-        let secrets = header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref()));
-        targets.extend(secrets.map(|name| (Kind::of::<Secret>(), Key::new(&key.namespace, name))));
+        let tools = || tools.iter().filter_map(|(_, tool)| tool.as_ref());
+        targets.extend(header_secrets(tools()).map(|name| (Kind::of::<Secret>(), Key::new(&key.namespace, name))));
+        targets.extend(tool_integrations(tools()).map(|name| (Kind::of::<Integration>(), integrations::key(&key.namespace, name))));
     }
     context.caches.references.set(key, targets);
 }
@@ -62,6 +73,10 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let InForce { tools, differs } = released_tools::in_force(workload, context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
+    let model = model(&workload.agent, context);
+    let key = model.as_ref().and_then(|model| model.as_ref().ok()?.key.as_ref());
+    secrets.extend(key.map(|(secret, _)| secret.clone()));
+    let (tool_faults, opened) = integrated(&tools, namespace, context);
     let slug = context.caches.team_of(namespace);
     let is_stable = workload.track == Track::Stable;
     Seen {
@@ -74,6 +89,9 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
         secrets_known: context.caches.knows_secrets_of(namespace),
         mlflow_uri: context.mlflow_uri(),
         tools,
+        tool_faults,
+        opened,
+        model,
         differs,
         primary_ready: is_stable && flagger::is_primary_ready(&workload.agent, context),
         replicas_elsewhere: is_stable && flagger::replicas_elsewhere(&workload.agent, context),
@@ -87,6 +105,7 @@ struct Named {
     knowledge_bases: Vec<Key>,
     skills: Vec<Key>,
     policies: Vec<Key>,
+    integrations: Vec<Key>,
     secrets: BTreeSet<String>,
 }
 
@@ -99,6 +118,7 @@ impl Named {
             knowledge_bases: Vec::new(),
             skills: Vec::new(),
             policies: Vec::new(),
+            integrations: Vec::new(),
             secrets: BTreeSet::new(),
         };
         let policies = spec.governance.iter().flat_map(|governance| &governance.policies).filter(|reference| *reference != DEFAULT);
@@ -109,6 +129,7 @@ impl Named {
             knowledge_bases: spec.knowledge_bases.iter().map(|reference| named.key(&ids::knowledge_base_name(reference))).collect(),
             skills: spec.skills.iter().map(|reference| named.key(&ids::skill_name(reference))).collect(),
             policies: policies.map(|reference| named.key(&ids::guardrail_policy_name(reference))).collect(),
+            integrations: spec.model_integration.iter().map(|reference| integrations::key(&named.agent.namespace, reference)).collect(),
             secrets: secrets.cloned().collect(),
             ..named
         }
@@ -125,8 +146,38 @@ impl Named {
         let secrets = self.secrets.iter().map(|name| (Kind::of::<Secret>(), self.key(name)));
         let skills = self.skills.iter().map(|key| (Kind::of::<Skill>(), key.clone()));
         let policies = self.policies.iter().map(|key| (Kind::of::<GuardrailPolicy>(), key.clone()));
-        tools.chain(knowledge_bases).chain(skills).chain(policies).chain(secrets).collect()
+        let integrations = self.integrations.iter().map(|key| (Kind::of::<Integration>(), key.clone()));
+        tools.chain(knowledge_bases).chain(skills).chain(policies).chain(integrations).chain(secrets).collect()
     }
+}
+
+/// What an agent's own integration gives its models.
+fn model(agent: &Agent, context: &Context) -> Option<Result<ModelEndpoint, Fault>> {
+    let reference = agent.spec.model_integration.as_deref()?;
+    let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
+    Some(integrations::model(&context.caches, namespace, reference, agent.spec.model_type))
+}
+
+/// Why integrations give Tools nothing, and whose Secrets they open for which.
+fn integrated(
+    tools: &[(String, Option<Arc<Guarded<Tool>>>)],
+    namespace: &str,
+    context: &Context,
+) -> (BTreeMap<String, Fault>, BTreeSet<(String, String)>) {
+    let (mut faults, mut opened) = (BTreeMap::new(), BTreeSet::new());
+    for (name, tool) in tools {
+        let Some(Ok(tool)) = tool.as_ref().map(|tool| &tool.0) else { continue };
+        if tool.spec.lacks_server() {
+            faults.extend(integrations::tool(&context.caches, namespace, &tool.spec).err().map(|fault| (name.clone(), fault)));
+        }
+        opened.extend(integrations::opened(&context.caches, namespace, &tool.spec).map(|secret| (name.clone(), secret)));
+    }
+    (faults, opened)
+}
+
+/// The integrations that the tools name.
+fn tool_integrations<'a>(tools: impl Iterator<Item = &'a Arc<Guarded<Tool>>>) -> impl Iterator<Item = &'a str> {
+    tools.filter_map(|tool| tool.0.as_ref().ok()).filter_map(|tool| tool.spec.integration.as_deref())
 }
 
 /// The Secrets that hold values of the tools' headers.

@@ -19,6 +19,7 @@ use super::{MANAGER, candidate, pin};
 use crate::caches::{ChildKind, Release, ReleasedTools};
 use crate::children::{self, Outcome};
 use crate::context::Context;
+use crate::integrations;
 
 /// What the API server takes in one ConfigMap.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -179,12 +180,26 @@ fn is_of(text: &str, wanted: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|spec| digest(&spec) == *wanted)
 }
 
-/// Of a Tool as it is, the digest that a release would have, and its spec as JSON. None of one that is switched off.
+/// Of a Tool as it is, the digest that a release would have, and its spec as JSON. None of one that is switched off, and of one whose
+/// integration gives it nothing.
 fn present(key: &Key, context: &Context) -> Option<(String, String)> {
-    let tool = context.caches.tools.get(key)?;
-    let spec = &tool.0.as_ref().ok().filter(|tool| tool.spec.enabled)?.spec;
+    let tool = live(key, context)?;
+    let spec = &tool.0.as_ref().ok().filter(|tool| tool.spec.enabled && !tool.spec.lacks_server())?.spec;
     let value = serde_json::to_value(spec).ok()?;
     Some((digest(&value), value.to_string()))
+}
+
+/// A Tool as it is now, with what its integration gives. Where that is nothing, it is as it was written.
+fn live(key: &Key, context: &Context) -> Option<Arc<Guarded<Tool>>> {
+    let tool = context.caches.tools.get(key)?;
+    let merged = match &tool.0 {
+        Ok(read) if read.spec.lacks_server() => {
+            let spec = integrations::tool(&context.caches, &key.namespace, &read.spec).ok();
+            spec.map(|spec| Tool { spec, ..read.clone() })
+        }
+        _ => None,
+    };
+    Some(merged.map_or(tool, |merged| Arc::new(DeserializeGuard(Ok(merged)))))
 }
 
 /// Makes the ConfigMap; why not, where it cannot be.
@@ -243,7 +258,7 @@ pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
     let agent = Key::of(&*workload.agent);
     let named = workload.agent.spec.tools.iter().map(|name| (name.clone(), Key::new(&agent.namespace, name)));
     let Some(release) = &workload.release else {
-        return InForce { tools: named.map(|(name, key)| (name, context.caches.tools.get(&key))).collect(), differs: None };
+        return InForce { tools: named.map(|(name, key)| (name, live(&key, context))).collect(), differs: None };
     };
     let known = context.caches.released_tools.get(&agent);
     let mut differs = Differs { version: version(release), ..Differs::default() };
@@ -252,7 +267,7 @@ pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
     for (name, key) in named {
         let now = present(&key, context).map(|(digest, _)| digest);
         let wanted = release.artifact.resolved.tools.get(&name);
-        let tool = context.caches.tools.get(&key);
+        let tool = live(&key, context);
         match (wanted, now) {
             // It was switched off.
             (None, None) => {}

@@ -2,6 +2,7 @@
 
 mod database;
 mod guards;
+mod model;
 mod own_image;
 mod platform;
 mod policies;
@@ -162,6 +163,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         own_image::model(spec)?;
     }
     let mut env = secrets::secrets(spec, seen)?;
+    model::model(spec, seen, &mut env)?;
     let mut variables = base_variables(agent, track, slug)?;
     let (named, tool_digests) = tools::tools(track, seen, &mut variables, &mut env)?;
     if own_image {

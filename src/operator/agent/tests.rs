@@ -10,6 +10,7 @@ mod kept;
 mod policies;
 mod workloads;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -72,6 +73,9 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
     Seen {
         team: teams.first().map(|team| (team.name_any(), Arc::new(DeserializeGuard(Ok(team.clone()))))),
         tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
+        tool_faults: BTreeMap::new(),
+        opened: BTreeSet::new(),
+        model: None,
         knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
         skills: skill_names.map(|name| (name.clone(), folded(&skills, &name))).collect(),
         team_policies: None,

@@ -11,6 +11,8 @@ use slipway_cluster::cached::Guarded;
 
 use crate::caches::child::{JobOutcome, JobState};
 use crate::caches::secret::SecretState;
+use crate::fault::Fault;
+use crate::integrations::OpenedSource;
 use crate::tenancy::knowledge::{Progress, Stage};
 
 /// How long an ingestion waits for what it names.
@@ -37,6 +39,8 @@ pub(super) struct Seen<'a> {
     pub has_database: bool,
     /// The team's volume.
     pub volume: Option<&'a str>,
+    /// The source with what its integration gives, or why that is nothing. None of a source that names none.
+    pub opened: Option<Result<&'a OpenedSource, &'a Fault>>,
     /// The Secret of the source.
     pub secret: Option<&'a SecretState>,
     pub secrets_known: bool,
@@ -152,6 +156,11 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
     if !seen.secrets_known {
         return Err(Box::new(Step::Wait(Cause::new("Progressing", "the Secrets of the namespace have not been read yet"), None)));
     }
+    let (source, is_opened) = match seen.opened {
+        None => (source, false),
+        Some(Ok(opened)) => (Some(&opened.source), opened.is_opened),
+        Some(Err(fault)) => return Err(waits(fault.reason, format!("source.{}", fault.message))),
+    };
     let credentials = source.and_then(|source| source.credentials_secret.clone());
     if let Some(secret) = &credentials {
         match seen.secret {
@@ -159,7 +168,7 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
                 let message = format!("credentialsSecret: Secret {secret} does not exist in this namespace");
                 return Err(waits("SecretMissing", message));
             }
-            Some(state) if !state.readable => {
+            Some(state) if !state.readable && !is_opened => {
                 let message = format!(
                     "credentialsSecret: Secret {secret} lacks the label {}=true, without which ingestions cannot use it",
                     labels::AGENT_READABLE
@@ -259,6 +268,7 @@ mod tests {
             is_of_team: true,
             has_database: true,
             volume: None,
+            opened: None,
             secret: None,
             secrets_known: true,
             job: None,
@@ -287,6 +297,9 @@ mod tests {
         let of = |spec: &str, seen: &Seen| told(&next(&ingestion(spec), &IngestionStatus::default(), seen, MODEL));
         let there = || seen(Some(&base));
         let volume = Some("files");
+        let source = serde_yaml::from_str("{s3: {bucket: docs, endpoint: 'https://s.example'}, credentialsSecret: in-s}").unwrap();
+        let opened = OpenedSource { source, is_opened: true };
+        let absent = Fault { reason: "IntegrationNotFound", message: "integration: there is none".to_owned() };
         for (spec, seen, expected) in [
             ("upload: up_1", there(), "starts"),
             ("upload: up_1", seen(None), "waits KnowledgeBaseNotFound"),
@@ -298,6 +311,9 @@ mod tests {
             ("sourceName: files", Seen { volume, ..there() }, "starts"),
             ("sourceName: bucket", there(), "waits SecretMissing"),
             ("sourceName: bucket", Seen { secret: Some(&bad), ..there() }, "waits SecretNotAllowed"),
+            ("sourceName: bucket", Seen { secret: Some(&bad), opened: Some(Ok(&opened)), ..there() }, "starts"),
+            ("sourceName: bucket", Seen { opened: Some(Ok(&opened)), ..there() }, "waits SecretMissing"),
+            ("sourceName: bucket", Seen { opened: Some(Err(&absent)), ..there() }, "waits IntegrationNotFound"),
             ("sourceName: bucket", Seen { secret: Some(&good), ..there() }, "starts"),
             ("source: {local: {path: b}}", Seen { volume, ..there() }, "starts"),
             ("upload: up_1", Seen { same_source: Some("other"), ..there() }, "waits Queued for ever"),

@@ -41,8 +41,8 @@ pub(super) struct Surroundings<'a> {
     pub access: &'a Access,
     /// Whether Kubernetes can count objects of our kinds by now.
     pub counts: bool,
-    /// Whether the team has a KnowledgeBase.
-    pub has_knowledge: bool,
+    /// Whether the team has a KnowledgeBase or an Integration.
+    pub has_worker: bool,
     /// A hash over the Secrets that the worker reads.
     pub secrets_hash: Option<&'a str>,
     /// The text of the file with the team's policies.
@@ -50,7 +50,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let Surroundings { settings, access, counts, has_knowledge, secrets_hash, policies } = surroundings;
+    let Surroundings { settings, access, counts, has_worker, secrets_hash, policies } = surroundings;
     let mut all =
         vec![(ChildKind::Namespace, value(&namespace(team, settings))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
     if let Some(secret) = secret(team, settings, access) {
@@ -69,7 +69,7 @@ pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(Chil
     if team.spec.container_limits.is_some() {
         all.push((ChildKind::LimitRange, value(&limits(team))?));
     }
-    if let Some(deployment) = worker::deployment(team, settings, secrets_hash).filter(|_| has_knowledge) {
+    if let Some(deployment) = worker::deployment(team, settings, secrets_hash).filter(|_| has_worker) {
         if settings.team_network.enabled {
             for policy in worker::network_policies(team, settings) {
                 all.push((ChildKind::NetworkPolicy, value(&policy)?));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn around(settings: &Settings) -> Surroundings<'_> {
-        Surroundings { settings, access: &Access::Without, counts: true, has_knowledge: false, secrets_hash: None, policies: "{}" }
+        Surroundings { settings, access: &Access::Without, counts: true, has_worker: false, secrets_hash: None, policies: "{}" }
     }
 
     #[test]
@@ -344,8 +344,8 @@ mod tests {
         let egress = serde_json::json!([{"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "sources"}}}]}]);
         let mut settings = settings(Some("postgres://u:hunter2@db/app"));
         settings.worker.egress = serde_json::from_value(egress).unwrap();
-        let named = |settings: &Settings, has_knowledge| {
-            let children = build(&team, Surroundings { has_knowledge, secrets_hash: Some("h"), ..around(settings) }).unwrap();
+        let named = |settings: &Settings, has_worker| {
+            let children = build(&team, Surroundings { has_worker, secrets_hash: Some("h"), ..around(settings) }).unwrap();
             let of_worker = |(kind, body): (ChildKind, Value)| {
                 let name = body["metadata"]["name"].as_str()?.to_owned();
                 ["slipway-worker", "slipway-ingestions"].contains(&name.as_str()).then_some(((kind, name), body))

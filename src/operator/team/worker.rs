@@ -1,5 +1,5 @@
-//! The team's worker, which searches its knowledge bases and takes uploads: a Deployment and a Service while the team has a
-//! KnowledgeBase; and where workers and ingestions may connect to.
+//! The team's worker, which searches its knowledge bases, takes uploads, and connects to its integrations: a Deployment and a Service
+//! while the team has a KnowledgeBase or an Integration; and where workers and ingestions may connect to.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{ContainerPort, HTTPGetAction, PodSpec, PodTemplateSpec, Probe, Service, ServicePort, ServiceSpec};

@@ -83,8 +83,7 @@ async fn round(controller: &Controller, due: &mut HashMap<Pod, Instant>) {
 
 /// The agents that name a Tool which speaks mcp.
 fn users(context: &Context) -> BTreeSet<Key> {
-    let speaks =
-        |key: &Key| context.caches.tools.get(key).is_some_and(|tool| tool.0.as_ref().is_ok_and(|tool| tool.spec.server().is_some()));
+    let speaks = |key: &Key| context.caches.tools.get(key).is_some_and(|tool| tool.0.as_ref().is_ok_and(|tool| tool.spec.speaks_mcp()));
     context.caches.tools.keys().into_iter().filter(speaks).flat_map(|key| context.caches.references.to(Kind::of::<Tool>(), &key)).collect()
 }
 

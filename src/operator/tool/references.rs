@@ -13,12 +13,15 @@ use url::Url;
 use crate::caches::secret::SecretState;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::integrations;
 use crate::tool_rules::egress;
 
 pub(super) struct References {
     /// Those that the Tool names, as far as they are there.
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     pub secrets_known: bool,
+    /// The Secret of its integration, which needs no label.
+    pub opened: Option<String>,
     pub egress: Egress,
     pub has_search: bool,
 }
@@ -29,6 +32,7 @@ impl References {
         Self {
             secrets: spec.headers_from.iter().filter_map(|header| secret(&header.secret)).collect(),
             secrets_known: context.caches.knows_secrets_of(&key.namespace),
+            opened: integrations::opened(&context.caches, &key.namespace, spec),
             egress: egress(&context.settings),
             has_search: context.settings.platform.search_url.is_some(),
         }
@@ -77,12 +81,14 @@ impl References {
             let (name, key) = (&header.secret, &header.key);
             let (reason, message) = match self.secrets.get(name) {
                 None => ("SecretMissing", format!("Secret {name} does not exist in this namespace")),
-                Some(secret) if !secret.readable => (
+                Some(secret) if !secret.readable && self.opened.as_ref() != Some(name) => (
                     "SecretNotAllowed",
                     format!("Secret {name} lacks the label {}=true, without which agents cannot use it", labels::AGENT_READABLE),
                 ),
-                Some(secret) if !secret.keys.contains(key) => ("SecretKeyMissing", format!("Secret {name} has no key {key}")),
-                Some(_) => return None,
+                Some(secret) => {
+                    let key = [Some(key), header.username_key.as_ref()].into_iter().flatten().find(|key| !secret.keys.contains(key))?;
+                    ("SecretKeyMissing", format!("Secret {name} has no key {key}"))
+                }
             };
             Some(Fault { reason, message: format!("spec.headersFrom {}: {message}", header.name) })
         })
@@ -91,7 +97,7 @@ impl References {
     #[cfg(test)]
     pub(super) fn nothing() -> Self {
         let settings = crate::testing::settings(None);
-        Self { secrets: BTreeMap::new(), secrets_known: true, egress: egress(&settings), has_search: false }
+        Self { secrets: BTreeMap::new(), secrets_known: true, opened: None, egress: egress(&settings), has_search: false }
     }
 }
 

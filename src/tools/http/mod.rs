@@ -44,7 +44,7 @@ impl HttpTool {
     ) -> Result<Self, Vec<ConfigError>> {
         let refuse = |message: String| ConfigError::new(&config.name, "endpoint", message);
         let mut errors = Vec::new();
-        let source = HeaderSource { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables };
+        let source = HeaderSource::of(config, variables);
         let headers = source.read().unwrap_or_else(|mut faults| {
             errors.append(&mut faults);
             HeaderMap::new()

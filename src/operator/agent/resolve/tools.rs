@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use slipway_api::Track;
-use slipway_api::contract::{self, ToolConfig};
-use slipway_api::tool::Protocol;
+use slipway_api::contract::{self, HeaderAuth, ToolConfig};
+use slipway_api::tool::{Protocol, ToolSpec};
 
 use super::secrets::{key_of, readable};
 use super::{Stop, Variable, fault, json};
@@ -47,22 +47,13 @@ pub(super) fn tools(
         if !spec.enabled {
             continue;
         }
+        if let Some(why) = seen.tool_faults.get(name) {
+            return Err(fault(why.reason, format!("{field}: Tool {name}: spec.{}", why.message)));
+        }
         if let Some(error) = crate::tool_rules::fault(spec) {
             return Err(fault("ToolInvalid", format!("{field}: Tool {name}: {}", error.message)));
         }
-        let mut headers_from = BTreeMap::new();
-        for header in &spec.headers_from {
-            let field = format!("{field}: Tool {name}, headersFrom {}", header.name);
-            readable(seen, &header.secret, &field)?;
-            key_of(seen, &header.secret, &header.key, &field)?;
-            let mut variable = format!("RUNTIME_TOOL_HEADER_{}_{}", word(name), word(&header.name));
-            // `X-Key` of a Tool `a-b` is not `B-X-Key` of a Tool `a`, though they are spelled alike here.
-            while env.iter().any(|known| known.name() == variable) {
-                variable.push('_');
-            }
-            env.push(Variable::secret(&variable, &header.secret, &header.key));
-            headers_from.insert(header.name.clone(), variable);
-        }
+        let (headers_from, auth) = headers(&field, name, spec, seen, env)?;
         if let Some(server) = spec.server() {
             speaks_mcp = true;
             let status = tool.status.as_ref().filter(|status| status.tools_server.as_ref() == Some(&server));
@@ -80,6 +71,7 @@ pub(super) fn tools(
             method: spec.method,
             headers: spec.headers,
             headers_from,
+            auth,
             parameters: spec.parameters,
             binary: spec.binary,
             allowed_commands: spec.allowed_commands,
@@ -92,6 +84,42 @@ pub(super) fn tools(
     }
     variables.insert(contract::TOOLS, json(&named.iter().map(|(_, config)| config).collect::<Vec<_>>()));
     Ok((named, speaks_mcp.then(|| json(&approved))))
+}
+
+/// The variables of secret headers, and of those that are made of them.
+fn headers(
+    field: &str,
+    name: &str,
+    spec: &ToolSpec,
+    seen: &Seen,
+    env: &mut Vec<Variable>,
+) -> Result<(BTreeMap<String, String>, BTreeMap<String, HeaderAuth>), Stop> {
+    let (mut plain, mut auth) = (BTreeMap::new(), BTreeMap::new());
+    for header in &spec.headers_from {
+        let field = format!("{field}: Tool {name}, headersFrom {}", header.name);
+        if !seen.opened.contains(&(name.to_owned(), header.secret.clone())) {
+            readable(seen, &header.secret, &field)?;
+        }
+        let mut variable = |end: &str, key: &str| {
+            key_of(seen, &header.secret, key, &field)?;
+            let mut variable = format!("RUNTIME_TOOL_HEADER_{}_{}{end}", word(name), word(&header.name));
+            // `X-Key` of a Tool `a-b` is not `B-X-Key` of a Tool `a`, though they are spelled alike here.
+            while env.iter().any(|known| known.name() == variable) {
+                variable.push('_');
+            }
+            env.push(Variable::secret(&variable, &header.secret, key));
+            Ok::<_, Stop>(variable)
+        };
+        let secret = variable("", &header.key)?;
+        match header.scheme {
+            None => drop(plain.insert(header.name.clone(), secret)),
+            Some(scheme) => {
+                let user = header.username_key.as_deref().map(|key| variable("_USER", key)).transpose()?;
+                auth.insert(header.name.clone(), HeaderAuth { scheme, secret, user });
+            }
+        }
+    }
+    Ok((plain, auth))
 }
 
 /// `Authorization` → `AUTHORIZATION`, `get-weather` → `GET_WEATHER`.

@@ -39,7 +39,10 @@ fn model(spec: &AgentSpec, seen: &Seen, settings: &Settings) -> Option<Finding> 
         );
         (!names.iter().any(|name| has(name))).then(|| Finding::new(MODEL_CONFIGURED, false, "KeyMissing", message))
     };
+    // What an integration lacks is a fault.
+    let is_given = |provider: &str| spec.model_integration.is_some() && provider == spec.model_type.as_str();
     models(spec).find_map(|(field, provider, _)| match provider {
+        _ if is_given(provider) => None,
         // A server of one's own may want none.
         "openai" if has("OPENAI_BASE_URL") => None,
         "openai" => key(field, provider, &["OPENAI_API_KEY"]),
@@ -70,7 +73,7 @@ fn spending(spec: &AgentSpec) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     use super::*;
@@ -84,6 +87,9 @@ mod tests {
         let seen = Seen {
             team: None,
             tools: Vec::new(),
+            tool_faults: BTreeMap::new(),
+            opened: BTreeSet::new(),
+            model: None,
             knowledge_bases: Vec::new(),
             skills: Vec::new(),
             policies: Vec::new(),
@@ -112,6 +118,7 @@ mod tests {
             ("replicas: 1".to_owned(), &[][..], None, None, ""),
             ("modelType: openai, modelId: gpt-4o".to_owned(), &[], None, KEY, "OPENAI_API_KEY"),
             ("modelType: openai, modelId: gpt-4o".to_owned(), &["OPENAI_API_KEY"], None, None, ""),
+            ("modelType: openai, modelId: gpt-4o, modelIntegration: llm".to_owned(), &[], None, None, ""),
             ("modelType: openai, modelId: gpt-4o".to_owned(), &["OPENAI_BASE_URL"], None, None, ""),
             ("modelType: openai, modelId: gpt-4o, envSecrets: []".to_owned(), &["OPENAI_API_KEY"], None, KEY, "spec.envSecrets"),
             ("modelType: anthropic, modelId: claude-sonnet-4".to_owned(), &["OPENAI_API_KEY"], None, KEY, "ANTHROPIC_API_KEY"),

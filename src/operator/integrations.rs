@@ -1,0 +1,175 @@
+//! Integrations as Tools, sources, agents' models and deliveries of alerts use them: found in the caches, and their logins read when
+//! one is sent. Nothing of a Secret is kept.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use slipway_api::agent::ModelType;
+use slipway_api::ingestion::Source;
+use slipway_api::integration::{CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, secret_name};
+use slipway_api::tool::ToolSpec;
+use slipway_api::{Integration, ids, labels};
+use slipway_cluster::Key;
+
+use crate::caches::Caches;
+use crate::context::Context;
+use crate::fault::Fault;
+
+/// The reason where there is none of such a name.
+pub(crate) const NOT_FOUND: &str = "IntegrationNotFound";
+
+/// A source with what its integration gives.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OpenedSource {
+    pub source: Source,
+    /// Whether its Secret is the integration's own, which needs no label.
+    pub is_opened: bool,
+}
+
+/// The Integration of this name or id.
+pub(crate) fn key(namespace: &str, reference: &str) -> Key {
+    Key::new(namespace, ids::integration_name(reference))
+}
+
+/// What an Integration gives, or why it gives nothing.
+fn ask<T>(
+    caches: &Caches,
+    namespace: &str,
+    (field, reference): (&str, &str),
+    give: impl FnOnce(&Integration) -> Result<T, MergeFault>,
+) -> Result<T, Fault> {
+    let key = key(namespace, reference);
+    let Some(found) = caches.integrations.get(&key) else {
+        return Err(Fault { reason: NOT_FOUND, message: format!("{field}: there is no Integration {} in this namespace", key.name) });
+    };
+    let integration = found.0.as_ref().map_err(|invalid| Fault {
+        reason: INVALID,
+        message: format!("{field}: Integration {} cannot be read: {}", key.name, invalid.error),
+    })?;
+    give(integration).map_err(|fault| Fault { reason: fault.reason, message: format!("{}: {}", fault.field, fault.message) })
+}
+
+/// A Tool with what its integration gives. One that names none, or has it already, is as it is.
+pub(crate) fn tool(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Result<ToolSpec, Fault> {
+    match spec.integration.as_deref().filter(|_| spec.lacks_server()) {
+        Some(reference) => {
+            ask(caches, namespace, ("integration", reference), |integration| integration.tool(spec)).map(|merged| merged.spec)
+        }
+        None => Ok(spec.clone()),
+    }
+}
+
+/// The Secret of its integration, which a Tool with what that gives uses without a label, as long as its server is the one that the
+/// login was written for.
+pub(crate) fn opened(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Option<String> {
+    let found = caches.integrations.get(&key(namespace, spec.integration.as_deref()?))?;
+    let integration = found.0.as_ref().ok()?;
+    let url = spec.mcp_endpoint.as_ref().or(spec.endpoint.as_ref())?;
+    integration.opens_for(url).then(|| secret_name(integration.metadata.name.as_deref().unwrap_or_default()))
+}
+
+/// A source with what its integration gives. None of one that names none.
+pub(crate) fn source(caches: &Caches, namespace: &str, source: &Source) -> Option<Result<OpenedSource, Fault>> {
+    let reference = source.integration.as_deref()?;
+    Some(ask(caches, namespace, ("integration", reference), |integration| {
+        let merged = integration.source(source)?;
+        let is_opened = merged.secret.is_some_and(|secret| integration.owns(&secret));
+        Ok(OpenedSource { source: merged.spec, is_opened })
+    }))
+}
+
+/// The server of an agent's models.
+pub(crate) fn model(caches: &Caches, namespace: &str, reference: &str, provider: ModelType) -> Result<ModelEndpoint, Fault> {
+    ask(caches, namespace, ("modelIntegration", reference), |integration| integration.model(provider))
+}
+
+/// The login of an Integration, read from its Secret now. It has the keys of the type alone. What is wrong with the Secret as the
+/// caches have it was judged before.
+#[expect(dead_code, reason = "tests of integrations and deliveries of alerts are to send it")]
+pub(crate) async fn login(context: &Context, integration: &Integration) -> Result<BTreeMap<String, String>, Fault> {
+    let meta = &integration.metadata;
+    let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());
+    let (Some(kind), Some(secret)) = (integration.spec.kind(), integration.spec.secret(name)) else { return Ok(BTreeMap::new()) };
+    let fault = |reason, message: String| Fault { reason, message: format!("credentialsSecret: {message}") };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let found = match api.get_opt(&secret).await {
+        Ok(Some(found)) => found,
+        Ok(None) if kind.info().needs_login() => {
+            return Err(fault("SecretMissing", format!("Secret {secret} does not exist in this namespace")));
+        }
+        Ok(None) => return Ok(BTreeMap::new()),
+        Err(error) => return Err(fault("SecretUnread", format!("Secret {secret} could not be read: {error}"))),
+    };
+    let is_labelled = found.metadata.labels.iter().flatten().any(|(name, value)| name == labels::AGENT_READABLE && value == "true");
+    if !integration.owns(&secret) && !is_labelled {
+        let message = format!("Secret {secret} lacks the label {}=true, without which integrations cannot use it", labels::AGENT_READABLE);
+        return Err(fault("SecretNotAllowed", message));
+    }
+    let mut login = BTreeMap::new();
+    let mut bytes = 0;
+    for (key, ByteString(value)) in found.data.into_iter().flatten() {
+        if !kind.info().credentials.iter().any(|field| field.name == key) {
+            continue;
+        }
+        bytes += value.len();
+        let text = String::from_utf8(value).map_err(|_| fault("SecretInvalid", format!("key {key} of Secret {secret} is no text")))?;
+        // Secrets often end with a line break.
+        login.insert(key, text.trim_end().to_owned());
+    }
+    if bytes > CREDENTIALS_BYTES_MAX {
+        let message = format!("Secret {secret} has {bytes} bytes for the login; at most {CREDENTIALS_BYTES_MAX} are sent");
+        return Err(fault("SecretInvalid", message));
+    }
+    Ok(login)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn caches(spec: &Value, origin: &str) -> Caches {
+        let caches = Caches::default();
+        let status = json!({"observedGeneration": 1, "credentialKeys": ["token"], "credentials": "hash", "origin": origin});
+        let integration = json!({"metadata": {"name": "metrics", "namespace": "team-a"}, "spec": spec, "status": status});
+        let integration = serde_json::from_value(integration).unwrap();
+        caches.integrations.insert(Key::new("team-a", "metrics"), DeserializeGuard(Ok(integration)));
+        caches
+    }
+
+    fn tool_of(reference: &str) -> ToolSpec {
+        serde_yaml::from_str(&format!("{{name: t, type: http, endpoint: /api/v1/query, integration: {reference}}}")).unwrap()
+    }
+
+    #[test]
+    fn a_tool_uses_the_secret_of_its_integration_for_its_host_alone() {
+        let caches = caches(&json!({"name": "M", "prometheus": {"url": "https://p.example"}}), "https://p.example");
+        for reference in ["metrics", "in_metrics"] {
+            let merged = tool(&caches, "team-a", &tool_of(reference)).unwrap();
+            assert_eq!(merged.endpoint.as_deref(), Some("https://p.example/api/v1/query"));
+            assert_eq!(opened(&caches, "team-a", &merged).as_deref(), Some("in-metrics"));
+            assert_eq!(tool(&caches, "team-a", &merged).unwrap(), merged, "it has it already");
+            let elsewhere = ToolSpec { endpoint: Some("https://evil.example/".to_owned()), ..merged };
+            assert_eq!(opened(&caches, "team-a", &elsewhere), None);
+        }
+        let plain: ToolSpec = serde_yaml::from_str("{name: t, type: http, endpoint: 'https://p.example/'}").unwrap();
+        assert_eq!((tool(&caches, "team-a", &plain).unwrap(), opened(&caches, "team-a", &plain)), (plain.clone(), None));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        let caches = caches(&json!({"name": "M", "prometheus": {"url": "https://evil.example"}}), "https://p.example");
+        let reason = |namespace: &str, reference: &str| tool(&caches, namespace, &tool_of(reference)).unwrap_err().reason;
+        assert_eq!(reason("team-a", "other"), NOT_FOUND);
+        assert_eq!(reason("team-b", "metrics"), NOT_FOUND, "it is another team's");
+        assert_eq!(reason("team-a", "metrics"), slipway_api::integration::ANOTHER_HOST);
+        assert_eq!(model(&caches, "team-a", "metrics", ModelType::Openai).unwrap_err().reason, INVALID);
+        let of = |yaml: &str| source(&caches, "team-a", &serde_yaml::from_str(yaml).unwrap());
+        assert!(of("{local: {path: a}}").is_none());
+        assert_eq!(of("{local: {path: a}, integration: metrics}").unwrap().unwrap_err().reason, INVALID);
+    }
+}
