@@ -7,7 +7,7 @@ use crate::kubectl::{Outcome, kubectl};
 use crate::turn::{Turn, together};
 
 /// The kinds that live in a team's namespace.
-const KINDS: &str = "agents,tools,ingestions,knowledgebases,skills,datasets,evaluationruns,guardrailpolicies";
+const KINDS: &str = "agents,tools,ingestions,knowledgebases,integrations,skills,datasets,evaluationruns,guardrailpolicies";
 
 /// A Team, its namespace, and the test's turn.
 pub struct Team {

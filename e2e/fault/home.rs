@@ -9,12 +9,13 @@ use crate::team::merge;
 
 const OURS: &str = "apis/agents.slipway.dev/v1";
 /// What there is of kinds that the operator makes or gives a status, by the place of each in the API.
-const KINDS: [(&str, &str); 14] = [
+const KINDS: [(&str, &str); 15] = [
     (OURS, "agents"),
     (OURS, "tools"),
     (OURS, "skills"),
     (OURS, "datasets"),
     (OURS, "guardrailpolicies"),
+    (OURS, "integrations"),
     ("api/v1", "configmaps"),
     ("apis/apps/v1", "deployments"),
     ("api/v1", "services"),

@@ -172,8 +172,17 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
             }
             let mut spoken_of = objects.iter().filter(|((resource, place, _), _)| {
                 *place == namespace
-                    && ["tools", "skills", "knowledgebases", "ingestions", "datasets", "evaluationruns", "guardrailpolicies"]
-                        .contains(&resource.as_str())
+                    && [
+                        "tools",
+                        "skills",
+                        "knowledgebases",
+                        "ingestions",
+                        "integrations",
+                        "datasets",
+                        "evaluationruns",
+                        "guardrailpolicies",
+                    ]
+                    .contains(&resource.as_str())
             });
             if let Some((place, object)) = spoken_of.find(|(_, object)| object["status"]["conditions"].is_null()) {
                 return Err(format!("{place:?} should have its status: {object:#}"));

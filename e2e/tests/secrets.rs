@@ -95,7 +95,7 @@ fn they_appear_nowhere_else() {
     agent.chat("hello");
 
     let values = ["env", "password", "file", "header"].map(planted);
-    let kinds = "agents,tools,teams,knowledgebases,ingestions,skills,datasets,evaluationruns,guardrailpolicies,deployments,jobs,replicasets,pods,services,configmaps,endpointslices,serviceaccounts,namespaces,leases";
+    let kinds = "agents,tools,teams,knowledgebases,ingestions,integrations,skills,datasets,evaluationruns,guardrailpolicies,deployments,jobs,replicasets,pods,services,configmaps,endpointslices,serviceaccounts,namespaces,leases";
     let mut places = vec![
         ("every object".to_owned(), kubectl(format!("get {kinds} -A -o json")).ok()),
         ("Events".to_owned(), kubectl("get events -A -o json").ok()),

@@ -4,7 +4,9 @@ use anyhow::{Context, bail};
 use futures::future::try_join_all;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use slipway_api::{Agent, AgentRelease, Dataset, EvaluationRun, GROUP, GuardrailPolicy, Ingestion, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{
+    Agent, AgentRelease, Dataset, EvaluationRun, GROUP, GuardrailPolicy, Ingestion, Integration, KnowledgeBase, Skill, Team, Tool,
+};
 
 use crate::arguments::Role;
 
@@ -13,6 +15,7 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[Role]
     let kinds = [
         (ApiResource::erase::<Agent>(&()), true),
         (ApiResource::erase::<Tool>(&()), true),
+        (ApiResource::erase::<Integration>(&()), true),
         (ApiResource::erase::<KnowledgeBase>(&()), true),
         (ApiResource::erase::<Skill>(&()), true),
         (ApiResource::erase::<EvaluationRun>(&()), true),

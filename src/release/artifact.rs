@@ -154,6 +154,9 @@ pub struct AgentBlock {
 pub struct Model {
     pub provider: String,
     pub id: String,
+    /// The Integration that gives server and key, by the name or id that the Agent has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub integration: Option<String>,
     #[serde(flatten)]
     pub further: Further,
 }
@@ -231,6 +234,8 @@ pub struct Resolved {
     pub tools: BTreeMap<String, String>,
     pub skills: BTreeMap<String, String>,
     pub knowledge_bases: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub integrations: BTreeMap<String, String>,
     #[serde(flatten)]
     pub further: Further,
 }

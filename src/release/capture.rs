@@ -90,7 +90,12 @@ fn json(value: &impl Serialize) -> Value {
 
 fn agent_block(spec: &AgentSpec) -> AgentBlock {
     AgentBlock {
-        model: Model { provider: spec.model_type.as_str().to_owned(), id: spec.model_id.clone(), further: Further::new() },
+        model: Model {
+            provider: spec.model_type.as_str().to_owned(),
+            id: spec.model_id.clone(),
+            integration: spec.model_integration.clone(),
+            further: Further::new(),
+        },
         system_prompt: spec.system_prompt.clone(),
         skills: spec.skills.clone(),
         tools: spec.tools.clone(),

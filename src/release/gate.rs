@@ -76,8 +76,11 @@ pub fn is_run_spec(found: &EvaluationRunSpec, wanted: &EvaluationRunSpec) -> boo
 /// What an artifact says and what it names, as a hash, by which a canary's run is found again. The image is left out, as only pods
 /// know it.
 pub fn content_key(artifact: &Artifact) -> String {
-    let Resolved { image: _, tools, skills, knowledge_bases, further: _ } = &artifact.resolved;
-    hex::encode(Sha256::digest(crate::yaml(&json!([artifact.content_hash(), tools, skills, knowledge_bases]))))
+    let Resolved { image: _, tools, skills, knowledge_bases, integrations, further: _ } = &artifact.resolved;
+    let mut parts = vec![json!(artifact.content_hash()), json!(tools), json!(skills), json!(knowledge_bases)];
+    // Agents that name none have the key that they had before there were any.
+    parts.extend((!integrations.is_empty()).then(|| json!(integrations)));
+    hex::encode(Sha256::digest(crate::yaml(&parts.into())))
 }
 
 /// The name of a canary's run, which follows from the Agent's UID, the content and the attempt.

@@ -83,6 +83,7 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
         pod_template: runtime.pod_template.as_ref().map(pod_template).transpose()?,
         model_type: word("agent.model.provider", &agent.model.provider)?,
         model_id: agent.model.id.clone(),
+        model_integration: agent.model.integration.clone(),
         system_prompt: agent.system_prompt.clone(),
         skills: agent.skills.clone(),
         tools: agent.tools.clone(),

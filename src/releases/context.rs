@@ -11,7 +11,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::agent::CONTAINER;
-use slipway_api::{Agent, AgentRelease, AgentSpec, EvaluationRun, KnowledgeBase, Skill, Tool, Track, labels};
+use slipway_api::{Agent, AgentRelease, AgentSpec, EvaluationRun, Integration, KnowledgeBase, Skill, Tool, Track, labels};
 use slipway_cluster::Key;
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::controller::Requests;
@@ -215,6 +215,7 @@ fn object_kind(kind: Kind) -> ObjectKind {
         Kind::Tool => ObjectKind::of::<Tool>(),
         Kind::Skill => ObjectKind::of::<Skill>(),
         Kind::KnowledgeBase => ObjectKind::of::<KnowledgeBase>(),
+        Kind::Integration => ObjectKind::of::<Integration>(),
     }
 }
 
@@ -236,6 +237,9 @@ pub fn watch_all(context: &Arc<Context>) {
         things(context, scope.clone(), Kind::Skill, |skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
             status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
+        });
+        things(context, scope.clone(), Kind::Integration, |integration: &Integration| {
+            Found::Digest(references::digest(&integration.spec.tested()))
         });
         releases(context, scope.clone());
         runs(context, scope.clone());

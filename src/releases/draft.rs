@@ -112,6 +112,7 @@ fn is_in_both(before: &Artifact, now: &Artifact, name: &Name) -> bool {
             Kind::Tool => artifact.agent.tools.clone(),
             Kind::Skill => artifact.agent.skills.iter().map(|skill| slipway_api::ids::skill_name(skill)).collect(),
             Kind::KnowledgeBase => artifact.agent.knowledge_bases.iter().map(|base| slipway_api::ids::knowledge_base_name(base)).collect(),
+            Kind::Integration => artifact.agent.model.integration.iter().map(|name| slipway_api::ids::integration_name(name)).collect(),
         };
         list.contains(&name.name)
     };

@@ -15,16 +15,18 @@ pub(super) enum Kind {
     Tool,
     Skill,
     KnowledgeBase,
+    Integration,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Tool, Self::Skill, Self::KnowledgeBase];
+    const ALL: [Self; 4] = [Self::Tool, Self::Skill, Self::KnowledgeBase, Self::Integration];
 
     pub(super) fn folder(self) -> &'static str {
         match self {
             Self::Tool => "tools",
             Self::Skill => "skills",
             Self::KnowledgeBase => "knowledge_bases",
+            Self::Integration => "integrations",
         }
     }
 
@@ -52,6 +54,7 @@ impl fmt::Display for Name {
             Kind::Tool => "tool",
             Kind::Skill => "skill",
             Kind::KnowledgeBase => "knowledge base",
+            Kind::Integration => "integration",
         };
         write!(f, "{kind} {}", self.name)
     }
@@ -62,7 +65,8 @@ pub(super) fn names(spec: &AgentSpec) -> BTreeSet<Name> {
     let tools = spec.tools.iter().map(|name| Name::new(Kind::Tool, name));
     let skills = spec.skills.iter().map(|reference| Name::new(Kind::Skill, ids::skill_name(reference)));
     let bases = spec.knowledge_bases.iter().map(|reference| Name::new(Kind::KnowledgeBase, ids::knowledge_base_name(reference)));
-    tools.chain(skills).chain(bases).collect()
+    let integrations = spec.model_integration.iter().map(|reference| Name::new(Kind::Integration, ids::integration_name(reference)));
+    tools.chain(skills).chain(bases).chain(integrations).collect()
 }
 
 /// What became of looking a name up.
@@ -98,6 +102,7 @@ impl References {
                         Kind::Tool => &mut resolved.tools,
                         Kind::Skill => &mut resolved.skills,
                         Kind::KnowledgeBase => &mut resolved.knowledge_bases,
+                        Kind::Integration => &mut resolved.integrations,
                     };
                     into.insert(name.name, digest.clone());
                 }
@@ -157,7 +162,8 @@ fn digests(resolved: &Resolved) -> BTreeMap<Name, String> {
         map.iter().map(move |(name, digest)| (Name::new(kind, name), digest.clone())).collect::<Vec<_>>()
     };
     let bases = of(Kind::KnowledgeBase, &resolved.knowledge_bases);
-    of(Kind::Tool, &resolved.tools).into_iter().chain(of(Kind::Skill, &resolved.skills)).chain(bases).collect()
+    let integrations = of(Kind::Integration, &resolved.integrations);
+    of(Kind::Tool, &resolved.tools).into_iter().chain(of(Kind::Skill, &resolved.skills)).chain(bases).chain(integrations).collect()
 }
 
 /// The digest that an image is named by, if it is.

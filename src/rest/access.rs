@@ -274,6 +274,7 @@ fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Opt
     match right.resource {
         "datasets" => return own("name").map(ids::dataset_name),
         "guardrailpolicies" => return own("id").map(ids::guardrail_policy_name),
+        "integrations" => return own("id").map(ids::integration_name),
         "evaluationruns" => {
             let run = own("run_id")?;
             return context.caches.evaluations.name_of(namespace, run).or_else(|| evaluations::names_of(run).next());

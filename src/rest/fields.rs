@@ -29,6 +29,7 @@ pub(crate) static DATASET: Fields = LazyLock::new(spec::<slipway_api::Dataset>);
 pub(crate) static EVALUATION_RUN: Fields = LazyLock::new(spec::<slipway_api::EvaluationRun>);
 pub(crate) static GUARDRAIL_POLICY: Fields = LazyLock::new(spec::<slipway_api::GuardrailPolicy>);
 pub(crate) static KNOWLEDGE_BASE: Fields = LazyLock::new(spec::<slipway_api::KnowledgeBase>);
+pub(crate) static INTEGRATION: Fields = LazyLock::new(spec::<slipway_api::Integration>);
 pub(crate) static INGESTION: Fields = LazyLock::new(spec::<slipway_api::Ingestion>);
 
 fn spec<K: CustomResourceExt>() -> Value {

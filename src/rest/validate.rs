@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slipway_http::Error;
 
-use crate::fields::{self, AGENT, DATASET, EVALUATION_RUN, GUARDRAIL_POLICY, INGESTION, KNOWLEDGE_BASE, RELEASE, SKILL, TEAM, TOOL};
+use crate::fields::{self, AGENT, DATASET, EVALUATION_RUN, GUARDRAIL_POLICY, INGESTION, INTEGRATION, KNOWLEDGE_BASE, RELEASE, SKILL, TEAM, TOOL};
 
 /// The number of violations in one error.
 const VIOLATIONS_MAX: usize = 5;
@@ -33,6 +33,7 @@ fn schema(kind: &str) -> Option<&'static Value> {
         "EvaluationRun" => Some(&EVALUATION_RUN),
         "GuardrailPolicy" => Some(&GUARDRAIL_POLICY),
         "Ingestion" => Some(&INGESTION),
+        "Integration" => Some(&INTEGRATION),
         "KnowledgeBase" => Some(&KNOWLEDGE_BASE),
         "Skill" => Some(&SKILL),
         "Team" => Some(&TEAM),

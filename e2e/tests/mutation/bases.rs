@@ -21,6 +21,43 @@ pub(super) const SECRETS: [&str; 3] = ["login", "cloud", "token"];
 /// In the order in which they are made. The Team is that of their namespace, whose slug is its name.
 pub(super) const BASES: &[Base] = &[
     Base { kind: "Team", name: "", spec: TEAM },
+    Base { kind: "Integration", name: "folder", spec: "{name: Folder, description: What all may read., local: {path: a}}" },
+    Base {
+        kind: "Integration",
+        name: "drive",
+        spec: "{name: Drive, googleDrive: {endpoint: 'https://private'}, credentialsSecret: token}",
+    },
+    Base {
+        kind: "Integration",
+        name: "bucket",
+        spec: "{name: Bucket, s3: {endpoint: 'http://s3', region: eu-1, bucket: docs}, credentialsSecret: token}",
+    },
+    Base { kind: "Integration", name: "wiki", spec: "{name: Wiki, confluence: {baseUrl: 'https://wiki'}, credentialsSecret: token}" },
+    Base { kind: "Integration", name: "issues", spec: "{name: Issues, jira: {baseUrl: 'https://jira'}, credentialsSecret: token}" },
+    Base {
+        kind: "Integration",
+        name: "bricks",
+        spec: "{name: Bricks, databricks: {host: bricks, warehouseId: w}, credentialsSecret: token}",
+    },
+    Base { kind: "Integration", name: "runs", spec: "{name: Runs, mlflow: {url: 'https://mlflow.example.com'}}" },
+    Base { kind: "Integration", name: "metrics", spec: "{name: Metrics, prometheus: {url: 'https://metrics.example.com'}}" },
+    Base {
+        kind: "Integration",
+        name: "hook",
+        spec: "{name: Hook, webhook: {url: 'https://hook.example.com/in', headers: {X-Kind: alert}}, credentialsSecret: token, alerts: {severities: [critical], agents: [full], metrics: [error_rate_pct], resolved: false}}",
+    },
+    Base {
+        kind: "Integration",
+        name: "channel",
+        spec: "{name: Channel, slack: {username: Slipway, channel: alerts}, credentialsSecret: token}",
+    },
+    Base { kind: "Integration", name: "llm", spec: "{name: LLM, openai: {baseUrl: 'https://llm.example.com/v1', model: m}}" },
+    Base {
+        kind: "Integration",
+        name: "other-llm",
+        spec: "{name: Other LLM, anthropic: {baseUrl: 'https://llm.example.com', model: m}, credentialsSecret: token}",
+    },
+    Base { kind: "Integration", name: "tickets", spec: "{name: Tickets, mcp: {url: 'https://mcp.example.com/tickets', header: X-Key}}" },
     Base { kind: "KnowledgeBase", name: "docs", spec: KNOWLEDGE_BASE },
     Base {
         kind: "KnowledgeBase",
@@ -53,6 +90,11 @@ pub(super) const BASES: &[Base] = &[
         spec: "{name: Table, sources: [{name: s, databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}]}",
     },
     Base {
+        kind: "KnowledgeBase",
+        name: "integrated",
+        spec: "{name: Integrated, sources: [{name: s, s3: {bucket: docs}, integration: bucket}]}",
+    },
+    Base {
         kind: "GuardrailPolicy",
         name: "limits",
         spec: "{name: Limits, description: What agents may cost., severity: warning, enabled: true, rules: [{type: max_tokens, operator: lt, value: '4096'}]}",
@@ -69,6 +111,12 @@ pub(super) const BASES: &[Base] = &[
     Base { kind: "Tool", name: "cli", spec: CLI },
     Base { kind: "Tool", name: "mcp", spec: MCP },
     Base { kind: "Tool", name: "builtin", spec: BUILTIN },
+    Base { kind: "Tool", name: "integrated", spec: "{name: query, type: http, endpoint: /api/v1/query, integration: metrics}" },
+    Base {
+        kind: "Tool",
+        name: "login",
+        spec: "{name: login, type: http, endpoint: 'https://api.example.com/', headersFrom: [{name: Authorization, secret: login, key: password, scheme: basic, usernameKey: username}]}",
+    },
     Base { kind: "Agent", name: "full", spec: AGENT },
     Base { kind: "AgentRelease", name: "past", spec: RELEASE },
     Base { kind: "EvaluationRun", name: "ended", spec: RUN },
@@ -158,7 +206,7 @@ category: travel
 endpoint: https://api.example.com/weather/{city}
 method: GET
 headers: {Accept: application/json}
-headersFrom: [{name: Authorization, secret: token, key: KEY}]
+headersFrom: [{name: Authorization, secret: token, key: KEY, scheme: bearer}]
 parameters: [{name: city, type: string, description: Which one., required: true}]
 timeout: 20
 enabled: true
@@ -229,6 +277,7 @@ strategy: agent-react
 channel: rest
 modelType: openai
 modelId: gpt-5
+modelIntegration: llm
 backgroundModel: openai:gpt-5-mini
 systemPrompt: Be kind.
 image: example.com/concierge:1
@@ -296,6 +345,7 @@ canary:
     framework: langchain
     strategy: agent-react
     channel: rest
+    modelIntegration: llm
     backgroundModel: openai:gpt-6-mini
     storage: memory
     databaseUrl: postgres://db.example.com/next

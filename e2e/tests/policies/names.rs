@@ -87,6 +87,7 @@ fn nobody_signs_with_the_name_of_another() {
         Try::with(on("create"), signed("Dataset", json!({"cases": [{"input": "a"}]})), word),
         Try::with(on("create"), signed("EvaluationRun", json!({"agent": "hello"})), word),
         Try::with(on("create"), signed("GuardrailPolicy", tokens), word),
+        Try::with(on("create"), signed("Integration", json!({"name": "i", "slack": {}})), word),
         Try::with(on("create"), member, word),
         Try::new(patch("", json!({"metadata": {"annotations": {BY: "eve@example.com"}}})), word),
         Try::new(patch("", json!({"metadata": {"annotations": {BY: "BOB@example.com"}}})), word),

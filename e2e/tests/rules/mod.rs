@@ -69,12 +69,13 @@ fn every_rule_accepts_and_refuses() {
 }
 
 /// The rules that compare with what was there before.
-const UNCHANGED: [(&str, &str); 5] = [
+const UNCHANGED: [(&str, &str); 6] = [
     ("AgentRelease", "a release does not change; make another one"),
     ("EvaluationRun", "a run does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
     ("EvaluationRun", "cancel: a run that was cancelled does not go on; make another one"),
     ("Ingestion", "an ingestion does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
     ("Ingestion", "cancel: an ingestion that was cancelled does not go on; make another one"),
+    ("Integration", "an integration keeps its type; make another one"),
 ];
 
 #[test]
@@ -169,6 +170,22 @@ fn an_ingestion_changes_in_two_fields_alone() {
     }
     assert_eq!(ends.code, Some(0), "{}", ends.stderr);
     assert!(goes_on.code != Some(0) && goes_on.stderr.contains(UNCHANGED[4].1), "{}", goes_on.stderr);
+}
+
+#[test]
+fn an_integration_keeps_its_type() {
+    let name = "rules-of-integrations";
+    let delete = || kubectl(format!("delete integration -n default {name} --ignore-not-found")).ok();
+    delete();
+    kubectl("create -n default -f -").input(manifest("Integration", name, "{prometheus: {url: 'https://p.example'}}")).ok();
+    let patch = |spec: Value| {
+        kubectl(format!("patch integration -n default {name} --type=merge --dry-run=server -p")).arg(json!({ "spec": spec })).run()
+    };
+    let same = patch(json!({"name": "Other", "prometheus": {"url": "https://other.example"}, "credentialsSecret": "login"}));
+    let other = patch(json!({"prometheus": null, "mlflow": {"url": "https://p.example"}}));
+    delete();
+    assert_eq!(same.code, Some(0), "{}", same.stderr);
+    assert!(other.code != Some(0) && other.stderr.contains(UNCHANGED[5].1), "{}", other.stderr);
 }
 
 #[test]

@@ -8,11 +8,12 @@ const AGENT: &str =
 const TRACKS: &str = "metadata.name: must not end with -canary, -candidate or -primary; other tracks of an agent use these";
 const LABEL: &str = "metadata.name: must begin with a lower-case letter and have at most 63 lower-case letters, digits and hyphens";
 const INGESTION: &str = "metadata.name: must begin with a lower-case letter and have at most 56 lower-case letters, digits and hyphens; the Job is named after it";
+const INTEGRATION: &str = "metadata.name: must begin with a lower-case letter and have at most 60 lower-case letters, digits and hyphens; its Secret is named in-<name>";
 const RESERVED: &str = "metadata.name: default stands for the four policies that every team begins with; choose another name";
 const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 13] = [
+pub(super) const RULES: [(&str, &str); 14] = [
     ("Agent", LENGTH),
     ("Agent", AGENT),
     ("Agent", TRACKS),
@@ -22,6 +23,7 @@ pub(super) const RULES: [(&str, &str); 13] = [
     ("GuardrailPolicy", LABEL),
     ("GuardrailPolicy", RESERVED),
     ("Ingestion", INGESTION),
+    ("Integration", INTEGRATION),
     ("KnowledgeBase", LABEL),
     ("Skill", LABEL),
     ("Tool", LABEL),
@@ -61,6 +63,14 @@ fn ingestions() {
 }
 
 #[test]
+fn integrations() {
+    accepted(&manifest("Integration", &"a".repeat(60), "{slack: {}}"));
+    for name in [&"a".repeat(61), "1st", "a.b"] {
+        refused(&manifest("Integration", name, "{slack: {}}"), &[INTEGRATION]);
+    }
+}
+
+#[test]
 fn guardrail_policies() {
     for name in ["default-tokens", "defaults", "a"] {
         accepted(&manifest("GuardrailPolicy", name, "{}"));
@@ -79,9 +89,19 @@ fn teams() {
 /// What the API server refuses of any kind.
 #[test]
 fn nobodys_name() {
-    for kind in
-        ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "GuardrailPolicy", "Ingestion", "Team"]
-    {
+    let in_namespaces = [
+        "Agent",
+        "Tool",
+        "Skill",
+        "KnowledgeBase",
+        "AgentRelease",
+        "Dataset",
+        "EvaluationRun",
+        "GuardrailPolicy",
+        "Ingestion",
+        "Integration",
+    ];
+    for kind in in_namespaces.into_iter().chain(["Team"]) {
         for name in ["A", "a_b", "-a", "a-", "a/../b", "ä"] {
             refused(&manifest(kind, name, "{}"), &[]);
         }

@@ -18,6 +18,7 @@ fn agents() {
         ("spec.replicas", "{replicas: two}"),
         ("spec.name", "{name: ''}"),
         ("spec.modelId", "{modelId: ''}"),
+        ("spec.modelIntegration", "{modelType: openai, modelId: m, modelIntegration: ../llm}"),
         ("spec.version", "{version: 'one two'}"),
         ("spec.backgroundModel", "{backgroundModel: gpt-5}"),
         ("spec.databaseUrl", "{databaseUrl: 'mysql://db/slipway'}"),
@@ -107,7 +108,7 @@ fn tools() {
         "https://user@host/",
         "https://user:pw@host/",
         "ftp://x/",
-        "/x",
+        "x/y",
         "https:///x",
     ] {
         refused(&manifest("Tool", "faulty", &http(endpoint)), &["spec.endpoint"]);
@@ -128,6 +129,9 @@ fn tools() {
             "spec.headersFrom[1]",
             "{type: http, endpoint: 'http://x/', headersFrom: [{name: A, secret: s, key: k}, {name: A, secret: t, key: k}]}",
         ),
+        ("spec.integration", "{type: mcp, integration: ../other}"),
+        ("spec.integration", "{type: mcp, integration: ''}"),
+        ("spec.headersFrom[0].scheme", "{type: http, endpoint: 'http://x/', headersFrom: [{name: A, secret: s, key: k, scheme: digest}]}"),
         ("spec.enabled", "{enabled: sometimes}"),
         ("spec.command", "{type: cli, binary: /bin/sh, command: ls}"),
     ];
@@ -162,6 +166,7 @@ fn teams_knowledge_bases_and_releases() {
         ("Ingestion", "spec.source.confluence.baseUrl", "{source: {confluence: {baseUrl: 'ftp://c', spaceKey: K}, credentialsSecret: s}}"),
         ("Ingestion", "spec.source.googleDrive.folderId", "{source: {googleDrive: {folderId: a/b}, credentialsSecret: s}}"),
         ("Ingestion", "spec.source.databricks.host", "{source: {databricks: {host: 'a b', path: a.b.c}, credentialsSecret: s}}"),
+        ("Ingestion", "spec.source.integration", "{source: {s3: {bucket: docs}, integration: a/b}}"),
         ("Ingestion", "spec.ttlSecondsAfterFinished", "{upload: up_1, ttlSecondsAfterFinished: -1}"),
         ("Team", "spec.requiredPolicies[1]", "{requiredPolicies: [a, a]}"),
         ("Team", "spec.requiredPolicies[0]", "{requiredPolicies: [../a]}"),
@@ -202,6 +207,59 @@ fn teams_knowledge_bases_and_releases() {
     ];
     for (kind, field, spec) in cases {
         refused(&manifest(kind, "faulty", spec), &[field]);
+    }
+}
+
+#[test]
+fn integrations() {
+    let cases = [
+        ("spec.name", "{name: '', slack: {}}"),
+        ("spec.colour", "{slack: {}, colour: red}"),
+        ("spec.slack.webhookUrl", "{slack: {webhookUrl: 'https://hooks.example/planted'}}"),
+        ("spec.credentialsSecret", "{slack: {}, credentialsSecret: ../other}"),
+        ("spec.alerts.severities[0]", "{slack: {}, alerts: {severities: [info]}}"),
+        ("spec.alerts.severities[1]", "{slack: {}, alerts: {severities: [warning, warning]}}"),
+        ("spec.alerts.agents[1]", "{slack: {}, alerts: {agents: [a, a]}}"),
+        ("spec.alerts.metrics[0]", "{slack: {}, alerts: {metrics: [Errors]}}"),
+        ("spec.local.path", "{local: {path: ''}}"),
+        ("spec.googleDrive.endpoint", "{googleDrive: {endpoint: 'https://d/path'}}"),
+        ("spec.s3.endpoint", "{s3: {endpoint: 'https://user:pw@s3'}}"),
+        ("spec.s3.region", "{s3: {region: 'a/b'}}"),
+        ("spec.s3.bucket", "{s3: {bucket: A}}"),
+        ("spec.confluence.baseUrl", "{confluence: {}}"),
+        ("spec.confluence.baseUrl", "{confluence: {baseUrl: 'ftp://c'}}"),
+        ("spec.jira.baseUrl", "{jira: {baseUrl: 'https://j?a=b'}}"),
+        ("spec.databricks.host", "{databricks: {host: 'a b'}}"),
+        ("spec.databricks.host", "{databricks: {warehouseId: w}}"),
+        ("spec.mlflow.url", "{mlflow: {}}"),
+        ("spec.prometheus.url", "{prometheus: {url: 'https://user:pw@p'}}"),
+        ("spec.prometheus.url", "{prometheus: {url: 'https://p/?a=b'}}"),
+        ("spec.webhook.url", "{webhook: {url: 'https://w#a'}}"),
+        ("spec.webhook.url", "{webhook: {url: '/in'}}"),
+        ("spec.slack.channel", "{slack: {channel: ''}}"),
+        ("spec.openai.baseUrl", "{openai: {baseUrl: api.openai.com}}"),
+        ("spec.openai.model", "{openai: {model: ''}}"),
+        ("spec.anthropic.baseUrl", "{anthropic: {baseUrl: 'https://{host}'}}"),
+        ("spec.mcp.url", "{mcp: {}}"),
+        ("spec.mcp.header", "{mcp: {url: 'https://m', header: 'a b'}}"),
+    ];
+    for (field, spec) in cases {
+        refused(&manifest("Integration", "faulty", spec), &[field]);
+    }
+    for spec in [
+        "{local: {}}",
+        "{googleDrive: {}}",
+        "{s3: {}}",
+        "{confluence: {baseUrl: 'https://c.example/wiki'}}",
+        "{databricks: {host: dbc-1.cloud.databricks.com}}",
+        "{mlflow: {url: 'http://mlflow:5000/prefix/'}}",
+        "{webhook: {url: 'https://w.example?key=value'}, alerts: {}}",
+        "{slack: {username: Slipway, channel: '#alerts'}, alerts: {}}",
+        "{openai: {baseUrl: 'http://models:8080/v1', model: m}}",
+        "{anthropic: {}}",
+        "{mcp: {url: 'https://m/mcp', header: X-Key}}",
+    ] {
+        accepted(&manifest("Integration", "fine", spec));
     }
 }
 

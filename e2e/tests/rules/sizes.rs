@@ -11,11 +11,12 @@ const PATH: &str = "must have at most 1024 bytes";
 const PREFIX: &str = "must have at most 1024 bytes, as keys of objects have";
 const JQL: &str = "must have at most 4096 bytes";
 const DESCRIPTION: &str = "must have at most 1024 bytes";
+const HEADERS: &str = "must have at most 16 KiB (16384 bytes) together";
 const VALUE: &str = "value: must have at most 2048 bytes";
 const TOGETHER: &str = "must have at most 120 KiB (122880 bytes) together, the most that reaches an agent";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 12] = [
+pub(super) const RULES: [(&str, &str); 14] = [
     ("Agent", PROMPT),
     ("Skill", INSTRUCTIONS),
     ("Skill", FILES),
@@ -26,6 +27,8 @@ pub(super) const RULES: [(&str, &str); 12] = [
     ("Ingestion", PATH),
     ("Ingestion", PREFIX),
     ("Ingestion", JQL),
+    ("Integration", DESCRIPTION),
+    ("Integration", HEADERS),
     ("GuardrailPolicy", DESCRIPTION),
     ("GuardrailPolicy", VALUE),
 ];
@@ -82,6 +85,23 @@ fn sources_of_documents() {
         accepted(&once(most));
         refused(&once(most + 1), &[&format!("spec.source.{part}.{field}"), says]);
     }
+}
+
+#[test]
+fn integrations() {
+    let description = |bytes| with("Integration", &json!({"slack": {}, "description": text(bytes)}));
+    accepted(&description(1024));
+    refused(&description(1025), &["spec.description", DESCRIPTION]);
+    let local = |bytes| with("Integration", &json!({"local": {"path": text(bytes)}}));
+    accepted(&local(1024));
+    refused(&local(1025), &["spec.local.path", PATH]);
+    let headers = |more: usize| {
+        let headers: serde_json::Map<String, Value> =
+            (0..8).map(|at| (format!("X-{at}"), json!(text(2048)))).chain((0..more).map(|at| (format!("Y-{at}"), json!("x")))).collect();
+        with("Integration", &json!({"webhook": {"url": "https://w.example/in", "headers": headers}}))
+    };
+    accepted(&headers(0));
+    refused(&headers(1), &["spec.webhook.headers", HEADERS]);
 }
 
 #[test]

@@ -129,6 +129,8 @@ struct AgentForm {
 struct ModelForm {
     provider: String,
     id: String,
+    /// The integration that gives server and key.
+    integration: Option<String>,
 }
 
 #[derive(JsonSchema)]
@@ -167,6 +169,9 @@ struct ResolvedForm {
     tools: BTreeMap<String, String>,
     skills: BTreeMap<String, String>,
     knowledge_bases: BTreeMap<String, String>,
+    /// Absent where the agent's models name none.
+    #[schemars(default)]
+    integrations: BTreeMap<String, String>,
 }
 
 #[cfg(test)]
@@ -192,7 +197,7 @@ mod tests {
     #[test]
     fn the_document_knows_every_field_of_an_artifact() {
         let spec = json!({
-            "name": "x", "framework": "custom", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+            "name": "x", "framework": "custom", "image": "i", "modelType": "openai", "modelIntegration": "llm", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
             "credentialSecret": "s", "gcpServiceAccount": "g", "access": "platform", "expose": "gateway", "podTemplate": {"labels": {"a": "b"}}, "systemPrompt": "p",
             "storage": "memory", "version": "1", "backgroundModel": "m", "databaseUrl": "d", "databaseCredentialsSecret": "c",
             "suggestionsProvider": "static", "suggestions": "[]", "environment": "e",
@@ -210,7 +215,8 @@ mod tests {
         }))
         .unwrap();
         let resolved =
-            serde_json::from_value(json!({"image": "sha256:0", "tools": {"t": "1"}, "skills": {}, "knowledge_bases": {}})).unwrap();
+            serde_json::from_value(json!({"image": "sha256:0", "tools": {"t": "1"}, "skills": {}, "knowledge_bases": {}, "integrations": {"llm": "2"}}))
+                .unwrap();
         let artifact = Artifact::of(&agent, resolved, metadata).sealed().unwrap();
         let ArtifactView(shape) = ArtifactView::of(&artifact, &entry).unwrap();
         assert_eq!(shape["metadata"]["status"], "archived", "{shape}");
