@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::author;
 use super::candidate::{Run, Runs};
 use super::debounce::Debounce;
+use super::integrated::Integrated;
 use super::projection::Shown;
 use super::references::{self, Found, Kind, Name, References};
 
@@ -53,6 +54,7 @@ pub struct Context {
     pub moved: Option<Moved>,
     pub(super) agents: Cache<CachedAgent>,
     things: Cache<Thing>,
+    integrated: Integrated,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
     /// The EvaluationRuns of releases and canaries, by agent.
     runs: RwLock<HashMap<Key, Runs>>,
@@ -89,6 +91,7 @@ impl Context {
             moved: None,
             agents: Cache::default(),
             things: Cache::default(),
+            integrated: Integrated::default(),
             releases: RwLock::default(),
             runs: RwLock::default(),
             images: RwLock::default(),
@@ -228,17 +231,16 @@ fn thing_key(kind: Kind, key: &Key) -> Key {
 pub fn watch_all(context: &Arc<Context>) {
     for scope in scopes(&context.settings.watch_namespaces) {
         agents(context, scope.clone());
-        things(context, scope.clone(), Kind::Tool, |tool: &Tool| {
-            if tool.spec.enabled { Found::Digest(references::digest(&tool.spec)) } else { Found::Off }
-        });
-        things(context, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| {
+        things(context, scope.clone(), Kind::Tool, |context, key, tool: &Tool| context.integrated.tool(key, &tool.spec));
+        things(context, scope.clone(), Kind::KnowledgeBase, |_, _, base: &KnowledgeBase| {
             Found::Digest(references::digest(&base.spec.without_sources()))
         });
-        things(context, scope.clone(), Kind::Skill, |skill: &Skill| {
+        things(context, scope.clone(), Kind::Skill, |_, _, skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
             status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
         });
-        things(context, scope.clone(), Kind::Integration, |integration: &Integration| {
+        things(context, scope.clone(), Kind::Integration, |context, key, integration: &Integration| {
+            context.integrated.note(key, Some(integration));
             Found::Digest(references::digest(&integration.spec.tested()))
         });
         releases(context, scope.clone());
@@ -270,8 +272,31 @@ fn agents(context: &Arc<Context>, scope: Option<String>) {
     });
 }
 
+/// Looks again at the Tools that name an integration, and at one that may have been looked at before its integration was known.
+fn look_again(context: &Context, kind: Kind, key: &Key) {
+    let tools = match kind {
+        Kind::Tool => vec![key.clone()],
+        Kind::Integration => context.integrated.users(key),
+        Kind::Skill | Kind::KnowledgeBase => Vec::new(),
+    };
+    for tool in tools {
+        let at = thing_key(Kind::Tool, &tool);
+        let has_turned = context.integrated.again(&tool, |found| {
+            let before = context.things.get(&at).filter(|before| before.found != found);
+            before.map(|before| context.things.insert(at.clone(), Thing { found, author: before.author.clone() })).is_some()
+        });
+        if has_turned {
+            let agents = context.reference_index.to(object_kind(Kind::Tool), &tool);
+            agents.into_iter().for_each(|agent| context.requests.add(agent));
+        }
+    }
+}
+
+/// What an object of a kind stands for, by its key.
+type Look<K> = fn(&Context, &Key, &K) -> Found;
+
 /// Watches a kind that agents name, of which only what it stands for is kept.
-fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: fn(&K) -> Found)
+fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: Look<K>)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
@@ -281,35 +306,48 @@ where
         let api: Api<Guarded<K>> = namespaced(&context.client, scope.as_deref());
         let changed =
             |key: &Key| context.reference_index.to(object_kind(kind), key).into_iter().for_each(|agent| context.requests.add(agent));
-        let prefix = format!("{}/", kind.folder());
         let mut known: HashSet<Key> = HashSet::new();
         let hear = |heard: WatchEvent<Guarded<K>>| match heard {
             WatchEvent::Seen(key, object) => {
-                let found = object.0.as_ref().map_or(Found::Missing, look);
+                let found = object.0.as_ref().map_or(Found::Missing, |object| look(&context, &key, object));
                 let thing = Thing { found, author: author::of_spec(object.meta()) };
                 known.insert(key.clone());
                 let before = context.things.insert(thing_key(kind, &key), thing.clone());
                 if before.is_none_or(|before| before.found != thing.found) {
                     changed(&key);
                 }
+                look_again(&context, kind, &key);
             }
             WatchEvent::Gone(key, _) => {
                 known.remove(&key);
-                context.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
+                gone(&context, kind, &key);
                 changed(&key);
             }
             WatchEvent::Listing => {}
             WatchEvent::Listed(keys) => {
-                let gone: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
-                for key in gone {
+                let missing: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
+                for key in missing {
                     known.remove(&key);
-                    context.things.remove(&thing_key(kind, &key));
+                    gone(&context, kind, &key);
                     changed(&key);
                 }
             }
         };
         follow(api, None, Some(&context.sources), hear).await;
     });
+}
+
+/// Forgets what is there no more.
+fn gone(context: &Context, kind: Kind, key: &Key) {
+    context.things.remove(&thing_key(kind, key));
+    match kind {
+        Kind::Tool => context.integrated.forget(key),
+        Kind::Integration => {
+            context.integrated.note(key, None);
+            look_again(context, kind, key);
+        }
+        Kind::Skill | Kind::KnowledgeBase => {}
+    }
 }
 
 fn releases(context: &Arc<Context>, scope: Option<String>) {

@@ -13,6 +13,7 @@ mod draft;
 mod git;
 mod gone;
 mod history;
+mod integrated;
 mod note;
 mod plan;
 mod projection;

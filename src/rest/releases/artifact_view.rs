@@ -214,9 +214,10 @@ mod tests {
             "checksum": "", "status": "active",
         }))
         .unwrap();
-        let resolved =
-            serde_json::from_value(json!({"image": "sha256:0", "tools": {"t": "1"}, "skills": {}, "knowledge_bases": {}, "integrations": {"llm": "2"}}))
-                .unwrap();
+        let resolved = serde_json::from_value(
+            json!({"image": "sha256:0", "tools": {"t": "1"}, "skills": {}, "knowledge_bases": {}, "integrations": {"llm": "2"}}),
+        )
+        .unwrap();
         let artifact = Artifact::of(&agent, resolved, metadata).sealed().unwrap();
         let ArtifactView(shape) = ArtifactView::of(&artifact, &entry).unwrap();
         assert_eq!(shape["metadata"]["status"], "archived", "{shape}");
