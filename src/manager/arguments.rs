@@ -193,6 +193,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_FEEDBACK_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub feedback_days: u32,
 
+    /// Every how many minutes an integration is tested by itself, besides after each change of it. 0 is never.
+    #[arg(long, env = "SLIPWAY_INTEGRATION_TEST_MINUTES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_080))]
+    pub integration_test_minutes: u32,
+
     /// For how many days usage, violations of policies, readiness and alerts are kept, as JSON: {"usageMinutes": 32, "usageHours": 400,
     /// "violations": 32, "alerts": 90}.
     #[arg(long, env = "SLIPWAY_RETENTION_DAYS", default_value = "{}", value_parser = json::<RetentionDays>)]

@@ -177,6 +177,8 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         team_quota: arguments.team_quota.clone(),
         database,
         feedback_days: arguments.feedback_days,
+        integration_test_interval: (arguments.integration_test_minutes > 0)
+            .then(|| Duration::from_mins(arguments.integration_test_minutes.into())),
         retention: arguments.retention_days,
         // Agents do not start with an invalid URL, and everybody in the team can read it.
         ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,

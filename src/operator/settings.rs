@@ -1,6 +1,7 @@
 //! What the operator is told at its start.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub database: Option<DatabaseUrl>,
     /// For how many days feedback is kept.
     pub feedback_days: u32,
+    /// How often an integration is tested by itself, besides after each change of it.
+    pub integration_test_interval: Option<Duration>,
     /// For how many days usage, violations, readiness and alerts are kept.
     pub retention: RetentionDays,
     pub ollama_base_url: Option<String>,

@@ -34,6 +34,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         team_quota: BTreeMap::new(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         feedback_days: 90,
+        integration_test_interval: None,
         retention: RetentionDays::default(),
         ollama_base_url: None,
         platform: Platform::default(),
