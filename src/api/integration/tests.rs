@@ -60,6 +60,35 @@ fn the_table_of_types_is_that_of_the_schema() {
     }
 }
 
+/// A row of the table in the document.
+fn row(info: &TypeInfo, part: &Value) -> String {
+    let is_required = |name: &str| part["required"].as_array().into_iter().flatten().any(|required| required == name);
+    let word = |name: &str, bold: bool| if bold { format!("**`{name}`**") } else { format!("`{name}`") };
+    let names: BTreeSet<&String> = part["properties"].as_object().unwrap().keys().collect();
+    let fields: Vec<String> = names.into_iter().map(|name| word(name, is_required(name))).collect();
+    let sets = info.one_of.iter().map(|set| set.iter().map(|name| word(name, false)).collect::<Vec<_>>().join(" and "));
+    let sets: Vec<String> = sets.map(|set| if set.is_empty() { "none".to_owned() } else { set }).collect();
+    let keys = info.credentials.iter().map(|field| word(field.name, field.required)).collect::<Vec<_>>().join(", ");
+    let login = match (sets.is_empty(), keys.is_empty()) {
+        (false, _) => sets.join(", or "),
+        (true, true) => "none".to_owned(),
+        (true, false) => keys,
+    };
+    let uses: Vec<&str> = info.uses.iter().copied().map(Use::as_str).collect();
+    format!("| `{}` | `{}` | {} | {login} | {} |", info.kind.as_str(), info.kind.field(), fields.join(", "), uses.join(", "))
+}
+
+#[test]
+fn the_document_has_the_table_of_types() {
+    let crd = serde_json::to_value(Integration::crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    let document = std::fs::read_to_string("../../docs/integrations.md").unwrap();
+    for info in &TYPES {
+        let row = row(info, &spec[info.kind.field()]);
+        assert!(document.lines().any(|line| line == row), "docs/integrations.md should have the row\n{row}");
+    }
+}
+
 #[test]
 fn each_type_says_what_it_is_and_where_its_login_goes() {
     for (kind, spec) in ALL {
