@@ -167,6 +167,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
     Ok(Settings {
         platform_namespace: arguments.platform_namespace.clone(),
         service_account: arguments.service_account.clone(),
+        rest_account: given(&arguments.rest_account),
         cluster_domain: arguments.cluster_domain.clone(),
         watch_namespaces: namespaces(arguments),
         runtime_image: arguments.runtime_image.clone(),

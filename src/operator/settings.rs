@@ -21,6 +21,8 @@ pub struct Settings {
     pub platform_namespace: String,
     /// The ServiceAccount that the manager runs as, in the platform's namespace.
     pub service_account: String,
+    /// The ServiceAccount that REST runs as, where it may write the logins of integrations.
+    pub rest_account: Option<String>,
     pub cluster_domain: String,
     /// Only these namespaces are looked at; empty means all.
     pub watch_namespaces: Vec<String>,

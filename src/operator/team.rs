@@ -282,10 +282,18 @@ fn counts(controller: &Controller) -> bool {
     counts
 }
 
-/// A quota, a limit, a network policy or a worker that is no longer wanted goes. What else a Team makes it always wants.
+/// A quota, a limit, a network policy, a worker or REST's right to Secrets that is no longer wanted goes. What else a Team makes it
+/// always wants.
 async fn remove_orphans(context: &Context, team: &Team, wanted: &BTreeSet<(ChildKind, String)>) -> Result<(), write::Error> {
     let namespace = namespace(team);
-    let kinds = [ChildKind::ResourceQuota, ChildKind::LimitRange, ChildKind::NetworkPolicy, ChildKind::Deployment, ChildKind::Service];
+    let kinds = [
+        ChildKind::ResourceQuota,
+        ChildKind::LimitRange,
+        ChildKind::NetworkPolicy,
+        ChildKind::Deployment,
+        ChildKind::Service,
+        ChildKind::RoleBinding,
+    ];
     for kind in kinds {
         for (key, child) in context.caches.children(kind).in_namespace(&namespace) {
             if child.owner == team.uid() && !child.deleting && !wanted.contains(&(kind, key.name.clone())) {

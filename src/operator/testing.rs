@@ -24,6 +24,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
     Settings {
         platform_namespace: "slipway-system".to_owned(),
         service_account: "slipway-manager".to_owned(),
+        rest_account: None,
         cluster_domain: "cluster.local".to_owned(),
         watch_namespaces: Vec::new(),
         runtime_image: "slipway.dev/slipway-runtime:1".to_owned(),

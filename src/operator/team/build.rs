@@ -29,6 +29,8 @@ use crate::tenancy::Access;
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
 const SECRETS_ROLE: &str = "slipway-team-secrets";
+/// The role by which REST writes the logins of integrations, and of their namespace's Secrets no other.
+const INTEGRATIONS_ROLE: &str = "slipway-team-integrations";
 /// The Secret with the credential by which the namespace's quality gates are asked. The team's admins read it.
 const GATE_SECRET: &str = "slipway-canary-gate";
 /// The name of the quota and of the limits.
@@ -51,8 +53,11 @@ pub(super) struct Surroundings<'a> {
 
 pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
     let Surroundings { settings, access, counts, has_worker, secrets_hash, policies } = surroundings;
-    let mut all =
-        vec![(ChildKind::Namespace, value(&namespace(team, settings))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
+    let mut all = vec![(ChildKind::Namespace, value(&namespace(team, settings))?)];
+    let accounts = [(SECRETS_ROLE, Some(&settings.service_account)), (INTEGRATIONS_ROLE, settings.rest_account.as_ref())];
+    for (role, account) in accounts.into_iter().filter_map(|(role, account)| Some((role, account?))) {
+        all.push((ChildKind::RoleBinding, value(&role_binding(team, settings, role, account))?));
+    }
     if let Some(secret) = secret(team, settings, access) {
         all.push((ChildKind::Secret, value(&secret)?));
     }
@@ -124,17 +129,14 @@ fn pod_settings(team: &Team, settings: &Settings) -> Vec<(String, String)> {
     .collect()
 }
 
-fn role_binding(team: &Team, settings: &Settings) -> RoleBinding {
+/// Gives an account of the platform a role of the same name in the team's namespace.
+fn role_binding(team: &Team, settings: &Settings, role: &str, account: &str) -> RoleBinding {
     RoleBinding {
-        metadata: meta(team, SECRETS_ROLE),
-        role_ref: RoleRef {
-            api_group: "rbac.authorization.k8s.io".to_owned(),
-            kind: "ClusterRole".to_owned(),
-            name: SECRETS_ROLE.to_owned(),
-        },
+        metadata: meta(team, role),
+        role_ref: RoleRef { api_group: "rbac.authorization.k8s.io".to_owned(), kind: "ClusterRole".to_owned(), name: role.to_owned() },
         subjects: Some(vec![Subject {
             kind: "ServiceAccount".to_owned(),
-            name: settings.service_account.clone(),
+            name: account.to_owned(),
             namespace: Some(settings.platform_namespace.clone()),
             api_group: None,
         }]),
