@@ -135,10 +135,9 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_SERVICE_ACCOUNT", default_value = "slipway-manager")]
     pub service_account: String,
 
-    /// The ServiceAccount that REST runs as, which is given the right to write Secrets of integrations in the namespaces of teams. Empty:
-    /// it is not.
-    #[arg(long, env = "SLIPWAY_REST_ACCOUNT", default_value = "")]
-    pub rest_account: String,
+    /// The ServiceAccount that REST runs as, which is given the right to write Secrets of integrations in the namespaces of teams.
+    #[arg(long, env = "SLIPWAY_REST_ACCOUNT")]
+    pub rest_account: Option<String>,
 
     /// The name of this process among its replicas.
     #[arg(long, env = "POD_NAME", default_value = "slipway-manager")]

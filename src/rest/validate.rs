@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 use slipway_http::Error;
 
-use crate::fields::{self, AGENT, DATASET, EVALUATION_RUN, GUARDRAIL_POLICY, INGESTION, INTEGRATION, KNOWLEDGE_BASE, RELEASE, SKILL, TEAM, TOOL};
+use crate::fields::{
+    self, AGENT, DATASET, EVALUATION_RUN, GUARDRAIL_POLICY, INGESTION, INTEGRATION, KNOWLEDGE_BASE, RELEASE, SKILL, TEAM, TOOL,
+};
 
 /// The number of violations in one error.
 const VIOLATIONS_MAX: usize = 5;

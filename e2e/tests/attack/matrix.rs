@@ -203,8 +203,7 @@ fn every_route_lets_in_whom_the_specification_lets_in_and_nobody_else() {
 
 /// The objects that calls could have made, changed or taken away.
 fn all_there_is(slipway: &Installation) -> BTreeMap<String, String> {
-    let ours =
-        "agents,agentreleases,tools,skills,knowledgebases,ingestions,integrations,datasets,evaluationruns,guardrailpolicies,rolebindings,configmaps";
+    let ours = "agents,agentreleases,tools,skills,knowledgebases,ingestions,integrations,datasets,evaluationruns,guardrailpolicies,rolebindings,configmaps";
     let mut there = BTreeMap::new();
     for line in [
         format!("get {ours} -n team-{OWN}"),

@@ -72,6 +72,7 @@ mod tests {
             "judgeModel",
             "knowledgeBases",
             "modelId",
+            "modelIntegration",
             "modelType",
             "name",
             "podTemplate",
