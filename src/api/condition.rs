@@ -33,8 +33,6 @@ pub const RELEASE_REJECTED: &str = "ReleaseRejected";
 pub const CANARY_READY: &str = "CanaryReady";
 /// Its reason while an evaluation decides whether the canary may serve anybody.
 pub const AWAITING_EVALUATION: &str = "AwaitingEvaluation";
-/// Why no EvaluationRun of an Agent can be made: it has an image that is not the platform's.
-pub const OWN_IMAGE: &str = "OwnImage";
 /// Of an Agent: whether the chart's Gateway leads to it. Only where the spec asks for that.
 pub const EXPOSED: &str = "Exposed";
 /// Of an Agent: that alerts about it are open. Only while there are some.

@@ -74,6 +74,14 @@ pub const EVAL_SAMPLE_RATE: &str = "RUNTIME_EVAL_SAMPLE_RATE";
 pub const EVAL_SAMPLES_PER_DAY: &str = "RUNTIME_EVAL_SAMPLES_PER_DAY";
 pub const RISK_PROFILE: &str = "RUNTIME_RISK_PROFILE";
 pub const JUDGE_MODEL: &str = "RUNTIME_JUDGE_MODEL";
+/// `true`: the pod is no agent. It puts the cases of an evaluation to an agent with an image of its own, and scores the answers.
+pub const EVALUATOR: &str = "RUNTIME_EVALUATOR";
+/// `provider:model_id` of that agent, by which its answers are priced.
+pub const EVALUATED_MODEL: &str = "RUNTIME_EVALUATED_MODEL";
+/// On what an evaluator asks an agent: the id of the run.
+pub const EVALUATION_HEADER: &str = "x-slipway-evaluation";
+/// On a stream of an agent: of what its events tell whenever there is something to tell, `tools` and `sources`, separated by commas.
+pub const EVENTS_HEADER: &str = "x-slipway-events";
 pub const SUGGESTIONS_PROVIDER: &str = "RUNTIME_SUGGESTIONS_PROVIDER";
 pub const SUGGESTIONS: &str = "RUNTIME_SUGGESTIONS";
 pub const AGENT_ID: &str = "RUNTIME_AGENT_ID";

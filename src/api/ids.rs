@@ -97,6 +97,12 @@ pub fn evaluation_results(name: &str, uid: &str, is_repetition: bool) -> String 
     format!("ev_{}", digits.map(|digit| char::from(ULID_DIGITS[digit])).collect::<String>())
 }
 
+/// Whom a token is for that opens the control ports of an agent's evaluators. It is no agent's id: what the agent itself was sent
+/// opens none of them.
+pub fn evaluator(agent: &str) -> String {
+    format!("{agent}/evaluator")
+}
+
 /// `tk_` and the slug.
 pub fn team(slug: &str) -> String {
     format!("tk_{slug}")

@@ -14,7 +14,10 @@ pub const OPERATOR: &str = "slipway-manager";
 pub const AGENT: &str = "agents.slipway.dev/agent";
 /// The ingestion that a Job or pod carries out.
 pub const INGESTION: &str = "agents.slipway.dev/ingestion";
-/// On pods that are no agent's: what they are of the platform, `worker` or `ingestion`. NetworkPolicies of the team select by it.
+/// The EvaluationRun for which a Job or pod puts cases to an agent.
+pub const EVALUATION: &str = "agents.slipway.dev/evaluation";
+/// On pods that are no agent's: what they are of the platform, `worker`, `ingestion` or `evaluation`. NetworkPolicies of the team
+/// select by it.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The integration that a Job tests.
 pub const INTEGRATION: &str = "agents.slipway.dev/integration";

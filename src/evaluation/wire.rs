@@ -45,6 +45,16 @@ pub struct Request {
     pub callback_url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_token: Option<CallbackToken>,
+    /// For an evaluator: where a pod of the agent is, `http://` with its address and port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+/// Where an evaluator finds the agent from now on: `PUT /control/evaluations/{run}`.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    pub target: String,
 }
 
 /// The token of a callback. `Debug` does not show it.
@@ -214,7 +224,7 @@ pub enum ScoreState {
     Skipped,
     /// The judge or the agent gave nothing that can be used.
     Error,
-    /// The run ended before.
+    /// The run ended before, or what it takes is not known.
     NotRun,
 }
 
@@ -229,6 +239,10 @@ impl Score {
 
     pub fn error(scorer: Scorer, reason: impl Into<String>) -> Self {
         Self { scorer, state: ScoreState::Error, value: None, reason: reason.into() }
+    }
+
+    pub fn not_run(scorer: Scorer, reason: impl Into<String>) -> Self {
+        Self { scorer, state: ScoreState::NotRun, value: None, reason: reason.into() }
     }
 
     /// The value, if it is one that counts: given, and between 0 and 1.

@@ -32,6 +32,7 @@ pub use fault::{Fault, FaultKind};
 pub use message::{Content, Message, Request, Role, ToolCall, ToolResult, ToolSpec};
 pub use prices::cost;
 pub use provider::{Provider, open, open_uri};
+pub use wire::EventReader;
 
 #[cfg(test)]
 mod replay;

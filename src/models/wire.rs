@@ -60,6 +60,28 @@ impl Framing {
     }
 }
 
+/// Server-sent events of others than models, with the same bounds.
+#[derive(Default)]
+pub struct EventReader(sse::Parser);
+
+impl EventReader {
+    /// Parses the next bytes, and passes the data of completed events to `sink`.
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
+        self.0.feed(bytes, &mut |event| {
+            sink(&event.data);
+            Ok(())
+        })
+    }
+
+    /// Ends the stream: what has come of the last event counts.
+    pub fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
+        self.0.finish(&mut |event| {
+            sink(&event.data);
+            Ok(())
+        })
+    }
+}
+
 fn object(line: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
     if line.trim_ascii().is_empty() { Ok(()) } else { sink(Event { data: line.to_vec(), ..Event::default() }) }
 }

@@ -1,12 +1,10 @@
 //! The ingestion controller: carries each Ingestion out by a Job, and says how far it is. It never reads a document itself.
 //!
-//! `plan` says what is to be done next, `job` is the Job, `pods` asks what keeps its pods from running, `status` writes down how
-//! far it is, and `retention` deletes old ones. How far a Job is, its pod writes to the database. What is remembered here only
+//! `plan` says what is to be done next, `job` is the Job, `status` writes down how far it is, and `retention` deletes old ones. How far a Job is, its pod writes to the database. What is remembered here only
 //! spares questions: all that an ingestion needs lies in its status, its Job and the database.
 
 mod job;
 mod plan;
-mod pods;
 mod retention;
 mod status;
 #[cfg(test)]
@@ -316,9 +314,15 @@ impl Turn<'_> {
         if !is_due {
             return known;
         }
-        let trouble = pods::trouble(&self.controller.context, self.key, &job::name(&self.key.name)).await;
+        let trouble = self.pods().await;
         self.controller.remember(self.key, |under_way| under_way.trouble.clone_from(&trouble));
         trouble
+    }
+
+    async fn pods(&self) -> Option<Cause> {
+        let label = format!("{}={}", labels::INGESTION, self.key.name);
+        let found = crate::job::trouble(&self.controller.context, &self.key.namespace, &label, &job::name(&self.key.name)).await?;
+        Some(Cause::new(found.reason, found.message))
     }
 
     /// Waits, and fails after `timeout`.
@@ -338,7 +342,7 @@ impl Turn<'_> {
 
     async fn fail(&self, mut cause: Cause, progress: Option<&Progress>, has_job: bool) -> Next<write::Error> {
         if cause.reason == "JobFailed"
-            && let Some(trouble) = pods::trouble(&self.controller.context, self.key, &job::name(&self.key.name)).await
+            && let Some(trouble) = self.pods().await
         {
             cause = trouble;
         }

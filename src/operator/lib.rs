@@ -21,6 +21,7 @@ mod guardrail_policy;
 mod ingestion;
 mod integration;
 mod integrations;
+mod job;
 mod kinds;
 mod knowledge_base;
 pub mod metrics;

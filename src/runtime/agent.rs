@@ -25,7 +25,7 @@ use crate::knowledge::Knowledge;
 use crate::memory::{self, Recall};
 use crate::policies::Policies;
 use crate::record::{Recorder, TurnRecord};
-use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Suggestions};
+use crate::settings::{Budget, Evaluator, Identity, ModelId, Refusal, Settings, Strategy, Suggestions};
 use crate::skills::Skills;
 use crate::store::Store;
 use crate::suggestions;
@@ -61,6 +61,8 @@ pub(crate) struct Agent {
     pub(crate) background: Background,
     /// None where no answers are sampled.
     pub(crate) sampling: Option<Sampling>,
+    /// Where this answers nobody, and evaluates an agent that has an image of its own.
+    pub(crate) evaluator: Option<Evaluator>,
     pub(crate) turns: Turns,
 }
 
@@ -134,6 +136,7 @@ impl Agent {
             suggestions: settings.suggestions,
             background: Background::start(background_model, Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             identity: settings.identity,
+            evaluator: settings.evaluator,
             sampling,
             turns: Turns::new(),
             model,
@@ -174,6 +177,7 @@ impl Agent {
             reads_data: self.reads_data,
             background: Background::start(Arc::clone(&self.model), Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             sampling: None,
+            evaluator: None,
             turns: Turns::new(),
             store,
             recorder,

@@ -180,7 +180,8 @@ pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Res
 pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, true)?;
     let turn_events = turn::begin(agent, order).await?;
-    Ok(Reply::events(events(turn_events, ids)))
+    // Of passages their text is not told.
+    Ok(Reply::events(events(turn_events, ids)).with_header(HeaderName::from_static(EVENTS_HEADER), HeaderValue::from_static("tools")))
 }
 
 fn events(turn_events: mpsc::Receiver<TurnEvent>, ids: Ids) -> impl Stream<Item = Event> {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde_json::json;
+use slipway_api::ids;
+use slipway_evaluation::wire;
 use slipway_http::token::{CONTROL_LIFE, Claims, Verifier, unix_seconds};
 use slipway_http::{Error, HeaderMap, Method, Reply, Request, StatusCode, header};
 
@@ -13,8 +15,13 @@ use crate::evaluation::{self, Evaluations, Limits};
 
 const EVALUATIONS: &str = "/control/evaluations/";
 
+/// A body that says where an agent is.
+const MAX_TARGET_BYTES: usize = 4096;
+
 pub(crate) struct Control {
     agent: Arc<Agent>,
+    /// Whom tokens are for: the agent, or those that evaluate it.
+    audience: String,
     key: Verifier,
     /// Tokens that were used for a change, by `jti`, with their expiry.
     used: Mutex<HashMap<String, u64>>,
@@ -24,7 +31,9 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(agent: Arc<Agent>, key: Verifier) -> Self {
         let evaluations = Evaluations::new(Arc::clone(&agent), Limits::default());
-        Self { agent, key, used: Mutex::default(), evaluations }
+        let id = &agent.identity.agent_id;
+        let audience = if agent.evaluator.is_some() { ids::evaluator(id) } else { id.clone() };
+        Self { agent, audience, key, used: Mutex::default(), evaluations }
     }
 
     /// The process is to end.
@@ -45,13 +54,21 @@ impl Control {
                 self.evaluations.begin(request.json_up_to(evaluation::MAX_BODY_BYTES).await?)
             }
             (path, &Method::GET) if let Some(run) = path.strip_prefix(EVALUATIONS) => self.evaluations.report(run, request.query()?),
+            (path, &Method::PUT) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
+                self.use_up(claims, SystemTime::now())?;
+                let run = run.to_owned();
+                let wire::Target { target } = request.json_up_to(MAX_TARGET_BYTES).await?;
+                self.evaluations.turn(&run, &target)
+            }
             (path, &Method::DELETE) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
                 self.use_up(claims, SystemTime::now())?;
                 self.evaluations.cancel(run)
             }
             ("/control/status", _) => Err(Error::method_not_allowed(&[Method::GET])),
             ("/control/reload" | "/control/evaluate", _) => Err(Error::method_not_allowed(&[Method::POST])),
-            (path, _) if path.starts_with(EVALUATIONS) => Err(Error::method_not_allowed(&[Method::GET, Method::DELETE])),
+            (path, _) if path.starts_with(EVALUATIONS) => {
+                Err(Error::method_not_allowed(&[Method::GET, Method::PUT, Method::DELETE]))
+            }
             _ => Err(Error::not_found("control has /control/status, /control/reload, /control/evaluate and /control/evaluations/{run}")),
         }
     }
@@ -89,7 +106,7 @@ impl Control {
         let token = value.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| refused("a token of the platform is needed"))?;
         let claims = self.key.claims(token.trim(), unix_seconds(now), CONTROL_LIFE);
         claims
-            .filter(|claims| claims.aud == self.agent.identity.agent_id)
+            .filter(|claims| claims.aud == self.audience)
             .ok_or_else(|| refused("the token is not the platform's, not for this agent, or no longer valid"))
     }
 

@@ -1,11 +1,14 @@
 //! Evaluations: the platform sends the cases of a run, the agent answers each, and the answers are scored. One run at a time;
 //! what it found is read case by case, and lies in the database where there is one, so that a run goes on in another pod. That it
 //! has ended is reported by `callback`. The runtime decides nothing with it.
+//!
+//! The agent is this process itself; an evaluator asks another one, which has an image of its own (`remote`).
 
 mod callback;
 mod case;
 mod excerpt;
 mod judge;
+mod remote;
 mod results;
 mod run;
 mod sampling;
@@ -27,6 +30,7 @@ use tracing::{error, info, warn};
 use crate::agent::Agent;
 use callback::{Patience, Reporter};
 use case::Bench;
+use remote::Target;
 use results::Results;
 pub(crate) use sampling::{Sample, Sampling};
 
@@ -38,6 +42,7 @@ const MAX_SCORERS: usize = 14;
 /// How many finished runs are kept, and for how long.
 const MAX_FINISHED: usize = 2;
 const FINISHED_TTL: Duration = Duration::from_hours(1);
+const NO_EVALUATOR: &str = "target: this pod is an agent, and evaluates no other";
 
 /// What a run may take.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +81,8 @@ struct Run {
     id: String,
     results: Arc<Results>,
     task: Option<AbortHandle>,
+    /// Where the agent is, if it is another process.
+    target: Option<Arc<Target>>,
 }
 
 impl Evaluations {
@@ -86,9 +93,13 @@ impl Evaluations {
     /// Begins a run, unless it is known.
     pub(crate) fn begin(self: &Arc<Self>, mut request: Request) -> Result<Reply, Error> {
         self.check(&request)?;
+        let target = self.target(&mut request)?;
         let mut known = self.known();
         known.prune(Instant::now());
         if let Some(run) = known.find(&request.run_id) {
+            if let (Some(known), Some(target)) = (&run.target, &target) {
+                known.turn(target);
+            }
             return accepted(&run.id, run.results.status());
         }
         self.agent.policies.check()?;
@@ -101,7 +112,7 @@ impl Evaluations {
         }
         let (id, results) = (request.run_id.clone(), Arc::new(Results::new(request.dataset.cases.len())));
         let reporter = Reporter::of(self.agent.platform_url.as_ref(), &mut request);
-        let task = match Bench::new(&self.agent, request, self.limits) {
+        let task = match Bench::new(&self.agent, target.clone(), request, self.limits) {
             Ok(bench) => Some(self.start(id.clone(), bench, Arc::clone(&results), reporter)),
             Err(fault) => {
                 warn!(run = id, fault, "an evaluation cannot begin");
@@ -111,7 +122,7 @@ impl Evaluations {
             }
         };
         let status = results.status();
-        known.runs.push_back(Run { id: id.clone(), results, task });
+        known.runs.push_back(Run { id: id.clone(), results, task, target });
         known.prune(Instant::now());
         accepted(&id, status)
     }
@@ -126,6 +137,16 @@ impl Evaluations {
             Arc::clone(&known.find(id).ok_or_else(|| unknown(id))?.results)
         };
         Reply::json(&results.report(id, is_full))
+    }
+
+    /// Goes on with a run at another pod of the agent.
+    pub(crate) fn turn(&self, id: &str, target: &str) -> Result<Reply, Error> {
+        let elsewhere = Target::read(target).map_err(Error::bad_request)?;
+        let known = self.known();
+        let run = known.find(id).ok_or_else(|| unknown(id))?;
+        let target = run.target.as_ref().ok_or_else(|| Error::bad_request(NO_EVALUATOR))?;
+        target.turn(&elsewhere);
+        Reply::json(&json!({"run_id": id, "status": run.results.status()}))
     }
 
     /// Ends a run that is under way.
@@ -165,6 +186,16 @@ impl Evaluations {
             return Ok(());
         };
         Err(Error::bad_request(fault))
+    }
+
+    /// Where the agent is that an evaluator asks. An agent is asked itself and nobody else.
+    fn target(&self, request: &mut Request) -> Result<Option<Arc<Target>>, Error> {
+        match (&self.agent.evaluator, request.target.take()) {
+            (Some(_), Some(target)) => Target::read(&target).map(|target| Some(Arc::new(target))).map_err(Error::bad_request),
+            (Some(_), None) => Err(Error::bad_request("target: is required, as this pod evaluates an agent and is none")),
+            (None, Some(_)) => Err(Error::bad_request(NO_EVALUATOR)),
+            (None, None) => Ok(None),
+        }
     }
 
     fn start(self: &Arc<Self>, id: String, bench: Bench, results: Arc<Results>, reporter: Option<Reporter>) -> AbortHandle {

@@ -52,6 +52,15 @@ pub(crate) struct Settings {
     /// For what is under way at the end.
     pub(crate) grace: Duration,
     pub(crate) knowledge: KnowledgeBases,
+    /// Where this is no agent, and evaluates one that has an image of its own.
+    pub(crate) evaluator: Option<Evaluator>,
+}
+
+/// What an evaluator knows of the agent beforehand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Evaluator {
+    /// By which its answers are priced.
+    pub(crate) model: Option<ModelId>,
 }
 
 /// Who this is. An agent that was not told has a name of its own, so that it can run anywhere.
@@ -220,7 +229,7 @@ impl Settings {
             identity: identity(&mut form),
             strategy: strategy(&mut form),
             model: model(&mut form),
-            background_model: background_model(&mut form),
+            background_model: model_id(&mut form, "RUNTIME_BACKGROUND_MODEL"),
             embedding_model: form.value("RUNTIME_EMBEDDING_MODEL"),
             system_prompt: form.value("RUNTIME_SYSTEM_PROMPT"),
             storage: storage(&mut form),
@@ -234,6 +243,7 @@ impl Settings {
             sampling: sampling(&mut form),
             grace: Duration::from_secs(form.number("RUNTIME_SHUTDOWN_SECONDS", 25, 1..=3600)),
             knowledge: knowledge(&mut form),
+            evaluator: evaluator(&mut form),
         };
         (settings, Refusal(form.faults))
     }
@@ -351,12 +361,17 @@ fn default_model(provider: Provider) -> Option<&'static str> {
     }
 }
 
-fn background_model<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<ModelId> {
-    let uri = form.value("RUNTIME_BACKGROUND_MODEL")?;
+fn evaluator<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Evaluator> {
+    let model = model_id(form, "RUNTIME_EVALUATED_MODEL");
+    form.flag("RUNTIME_EVALUATOR").then_some(Evaluator { model })
+}
+
+fn model_id<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>, name: &str) -> Option<ModelId> {
+    let uri = form.value(name)?;
     let parts = uri.split_once(':').filter(|(_, id)| !id.is_empty());
     let model = parts.and_then(|(provider, id)| Some(ModelId { provider: Provider::from_str(provider).ok()?, id: id.to_owned() }));
     if model.is_none() {
-        form.fault(format!("RUNTIME_BACKGROUND_MODEL is {}; expected provider:model_id, as in openai:gpt-4o-mini", quoted(&uri)));
+        form.fault(format!("{name} is {}; expected provider:model_id, as in openai:gpt-4o-mini", quoted(&uri)));
     }
     model
 }
@@ -437,7 +452,7 @@ mod tests {
             let settings = read(variables).unwrap();
             assert_eq!((settings.port, settings.log_level, settings.log_format), (8000, LevelFilter::INFO, Format::Json));
             assert_eq!(settings.model, ModelId { provider: Provider::Stub, id: "stub-echo".into() });
-            assert_eq!(settings.sampling, None);
+            assert_eq!((settings.sampling, settings.evaluator), (None, None));
             assert!(settings.control.is_none() && matches!(settings.storage, Storage::Memory));
         }
     }
@@ -461,6 +476,8 @@ mod tests {
             ("RUNTIME_MAX_ROUNDS", "3"),
             ("RUNTIME_EVAL_SAMPLE_RATE", "5"),
             ("RUNTIME_RISK_PROFILE", "high"),
+            ("RUNTIME_EVALUATOR", "true"),
+            ("RUNTIME_EVALUATED_MODEL", "openai:gpt-4o"),
         ])
         .unwrap();
         assert_eq!((settings.port, settings.log_level, settings.log_format), (9000, LevelFilter::DEBUG, Format::Human));
@@ -470,6 +487,8 @@ mod tests {
         assert_eq!((settings.strategy, settings.identity.track.as_deref()), (Strategy::React, Some("canary")));
         assert_eq!(settings.sampling, Some(Sampling { rate: 5, per_day: 500, risk: RiskProfile::High, judge: None }));
         assert!(matches!(settings.storage, Storage::Postgresql(Database { migrate: false, .. })));
+        let evaluated = ModelId { provider: Provider::OpenAi, id: "gpt-4o".into() };
+        assert_eq!(settings.evaluator, Some(Evaluator { model: Some(evaluated) }));
     }
 
     #[test]
@@ -489,6 +508,7 @@ mod tests {
                 "RUNTIME_DATABASE_URL is missing; RUNTIME_STORAGE=postgresql needs postgresql://user@host:5432/database",
             ),
             ("RUNTIME_STORAGE", "disk", r#"RUNTIME_STORAGE is "disk"; supported: memory, postgresql"#),
+            ("RUNTIME_EVALUATOR", "yes", r#"RUNTIME_EVALUATOR is "yes"; supported: false, true"#),
             ("RUNTIME_PORT", "tcp://10.0.0.1:80", r#"RUNTIME_PORT is "tcp://10.0.0.1:80"; expected a number, 0 to 65535"#),
             ("RUNTIME_MAX_ROUNDS", "0", r#"RUNTIME_MAX_ROUNDS is "0"; expected a number, 1 to 100"#),
             ("RUNTIME_ACCESS", "platform", "RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in"),

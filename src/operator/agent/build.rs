@@ -2,6 +2,7 @@
 
 mod config_map;
 mod deployment;
+mod evaluator;
 mod service;
 mod service_account;
 
@@ -16,6 +17,8 @@ use slipway_cluster::write::value;
 
 use super::resolve::Plan;
 use crate::caches::ChildKind;
+pub(super) use evaluator::pod as evaluator_pod;
+pub(crate) use evaluator::EVALUATOR;
 
 /// Everything that an Agent owns on one track. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {
@@ -81,6 +84,11 @@ pub(super) fn child(plan: &Plan, kind: ChildKind, name: &str) -> Result<Option<V
 /// The hash of the configuration that pods of this plan bear as an annotation.
 pub(super) fn config_hash(plan: &Plan) -> String {
     config_map::hash(&config_map::build(plan))
+}
+
+/// The hash of all that pods of this plan run, which they bear as an annotation.
+pub(super) fn run_hash(plan: &Plan) -> String {
+    deployment::run_hash(plan, &config_hash(plan))
 }
 
 fn config_map_name(workload: &str) -> String {

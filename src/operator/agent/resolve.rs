@@ -105,11 +105,11 @@ pub(super) enum Variable {
 }
 
 impl Variable {
-    fn secret(name: impl Into<String>, secret: impl Into<String>, key: impl Into<String>) -> Self {
+    pub(super) fn secret(name: impl Into<String>, secret: impl Into<String>, key: impl Into<String>) -> Self {
         Self::Secret { name: name.into(), secret: secret.into(), key: key.into() }
     }
 
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Self::Plain { name, .. } | Self::Secret { name, .. } | Self::Annotation { name, .. } => name,
         }

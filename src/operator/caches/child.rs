@@ -69,7 +69,7 @@ pub(crate) enum Mesh {
     Enrolled,
 }
 
-/// The part of a Job's status that ingestions' statuses are made from.
+/// The part of a Job's status that the statuses of ingestions and evaluations are made from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JobState {
     /// None while it is under way.
@@ -151,7 +151,8 @@ impl Child {
 pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
     let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
     owner.filter(|owner| owner.api_version.starts_with(slipway_api::GROUP)).is_some_and(|owner| {
-        [labels::AGENT, labels::SKILL, labels::TEAM, labels::INGESTION].iter().any(|label| object.labels().get(*label) == Some(&owner.name))
+        let names = [labels::AGENT, labels::SKILL, labels::TEAM, labels::INGESTION, labels::EVALUATION];
+        names.iter().any(|label| object.labels().get(*label) == Some(&owner.name))
     })
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Ready {
     pub address: IpAddr,
     /// Of its configuration; see [`config`].
     pub config: u64,
+    /// The same of all that it runs.
+    pub run: u64,
 }
 
 /// Pods by the workload that they belong to: [`Track::workload`], in the agent's namespace.
@@ -180,10 +182,11 @@ fn ready(pod: &Pod) -> Option<Ready> {
     let status = pod.status.as_ref()?;
     let is_ready = status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let address = status.pod_ip.as_ref()?.parse().ok()?;
-    is_ready.then(|| Ready { address, config: config(pod.annotations().get(labels::CONFIG_HASH)) })
+    let annotations = pod.annotations();
+    is_ready.then(|| Ready { address, config: config(annotations.get(labels::CONFIG_HASH)), run: config(annotations.get(labels::RUN_HASH)) })
 }
 
-/// A config-hash in the little room that there is for it beside each pod.
+/// A config-hash, or a run-hash, in the little room that there is for it beside each pod.
 pub(crate) fn config(hash: Option<&String>) -> u64 {
     hash.and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok()).unwrap_or_default()
 }
@@ -378,11 +381,12 @@ mod tests {
         let agent = Key::new("team-a", "helper");
         let mut running = pod("  podIP: 10.0.0.7\n  conditions: [{type: Ready, status: 'False'}]");
         running.annotations_mut().insert(labels::CONFIG_HASH.to_owned(), format!("00000000000000ff{}", "7".repeat(48)));
+        running.annotations_mut().insert(labels::RUN_HASH.to_owned(), format!("0000000000000010{}", "7".repeat(48)));
         pods.seen(&running);
         assert_eq!(pods.ready(&agent), []);
         running.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".to_owned();
         assert_eq!(pods.seen(&running), None, "no news for the agent");
-        assert_eq!(pods.ready(&agent), [("p".to_owned(), Ready { address: [10, 0, 0, 7].into(), config: 255 })]);
+        assert_eq!(pods.ready(&agent), [("p".to_owned(), Ready { address: [10, 0, 0, 7].into(), config: 255, run: 16 })]);
         running.metadata.deletion_timestamp =
             running.metadata.creation_timestamp.clone().or(Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap()));
         pods.seen(&running);

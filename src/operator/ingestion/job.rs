@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::batch::v1::{
-    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
-};
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use slipway_api::{Ingestion, contract, labels};
 
 use super::plan::Work;
+use crate::job::failure_policy;
 use crate::settings::Settings;
 use crate::worker::{self, INGESTION, INGESTION_NAME, escaped, mount, plain};
 
-/// By which the program says that another attempt would end like this one.
-const REFUSED: i32 = 2;
 /// How often a pod that failed is replaced.
 const RETRIES: i32 = 3;
 /// How long a Job stays that has ended. What came of it is in the database by then, and in the status.
@@ -61,7 +58,7 @@ pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work
             backoff_limit: Some(RETRIES),
             active_deadline_seconds: Some(i64::from(limits.deadline_seconds)),
             ttl_seconds_after_finished: Some(JOB_TTL_SECONDS),
-            pod_failure_policy: Some(failure_policy()),
+            pod_failure_policy: Some(failure_policy(INGESTION)),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(all),
@@ -81,23 +78,6 @@ fn labels(ingestion: &str) -> BTreeMap<String, String> {
     let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::INGESTION, ingestion)];
     all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
     all
-}
-
-/// A pod whose node is drained has not failed: what it has read is kept, and the next one goes on. One that says that there is
-/// no use in another is the last.
-fn failure_policy() -> PodFailurePolicy {
-    let disrupted = PodFailurePolicyOnPodConditionsPattern { type_: "DisruptionTarget".to_owned(), status: Some("True".to_owned()) };
-    let refused = PodFailurePolicyOnExitCodesRequirement {
-        container_name: Some(INGESTION.to_owned()),
-        operator: "In".to_owned(),
-        values: vec![REFUSED],
-    };
-    PodFailurePolicy {
-        rules: vec![
-            PodFailurePolicyRule { action: "Ignore".to_owned(), on_pod_conditions: Some(vec![disrupted]), on_exit_codes: None },
-            PodFailurePolicyRule { action: "FailJob".to_owned(), on_pod_conditions: None, on_exit_codes: Some(refused) },
-        ],
-    }
 }
 
 fn volumes(work: &Work) -> Vec<(Volume, VolumeMount)> {

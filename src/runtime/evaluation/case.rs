@@ -1,14 +1,19 @@
-//! One case: the agent answers it, and the answer is scored by each scorer that applies.
+//! One case: the agent answers it, and the answer is scored by each scorer that applies. The agent is this process, in a rehearsal, or
+//! another one, of which less is known.
+
+use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
+use slipway_api::evaluation_run::Scorer;
 use slipway_evaluation::Turn;
-use slipway_evaluation::wire::{Case, CaseResult, Request, Score};
+use slipway_evaluation::wire::{Case, CaseResult, EXCERPT_BYTES_MAX, Request, Score};
 use slipway_models::{Message, Usage};
 
 use super::Limits;
 use super::excerpt::Excerpts;
 use super::judge::Judge;
+use super::remote::{Heard, Patience, Remote, Target};
 use super::scoring::{Scoring, tokens};
 use crate::agent::{self, Agent};
 use crate::ids;
@@ -22,6 +27,8 @@ pub(super) struct Bench {
     pub(super) limits: Limits,
     /// The one that rehearses.
     agent: Agent,
+    /// The one that answers, if it is another process.
+    remote: Option<Remote>,
     scoring: Scoring,
     /// The agent's own, for metrics.
     meters: Recorder,
@@ -30,9 +37,26 @@ pub(super) struct Bench {
     seed: Context,
 }
 
+/// What came of putting a case to the agent.
+struct Taken {
+    /// Or why there is no answer.
+    turn: Result<Turn, String>,
+    unknown: Unknown,
+    /// None where the agent does not tell.
+    usage: Option<Usage>,
+    trace_id: Option<String>,
+}
+
+/// Why it is not known what was retrieved and called, where that is so.
+#[derive(Default)]
+struct Unknown {
+    passages: Option<&'static str>,
+    calls: Option<&'static str>,
+}
+
 impl Bench {
     /// Says what is wrong with the judge, if anything is.
-    pub(super) fn new(agent: &Agent, mut request: Request, limits: Limits) -> Result<Self, String> {
+    pub(super) fn new(agent: &Agent, target: Option<Arc<Target>>, mut request: Request, limits: Limits) -> Result<Self, String> {
         let mut scorers = Vec::new();
         request.scorers.retain(|scorer| {
             !scorers.contains(scorer) && {
@@ -40,6 +64,8 @@ impl Bench {
                 true
             }
         });
+        let model = agent.evaluator.as_ref().and_then(|evaluator| evaluator.model.clone());
+        let remote = target.map(|target| Remote::open(target, &request.run_id, model, Patience::default())).transpose()?;
         let (meters, agent) = (agent.recorder.clone(), agent.rehearsing(&request.run_id));
         let judge = match &request.judge_model {
             Some(uri) => {
@@ -59,7 +85,7 @@ impl Bench {
             recorder: agent.recorder.clone(),
             timeout: limits.case_timeout,
         };
-        Ok(Self { request, limits, agent, scoring, meters, excerpts, seed })
+        Ok(Self { request, limits, agent, remote, scoring, meters, excerpts, seed })
     }
 
     /// Of a case and of all that its result depends on in the request.
@@ -82,23 +108,47 @@ impl Bench {
 
     /// Puts a case to the agent and scores the answer.
     async fn put(&self, case: &Case, trace_id: String) -> CaseResult {
+        let Taken { turn, unknown, usage, trace_id } = match &self.remote {
+            None => self.rehearsed(case, trace_id).await,
+            Some(remote) => remote.answer(&message(case)).await.map_or_else(Taken::failed, Taken::heard),
+        };
+        let (mut result, judge_used) = match turn {
+            Err(fault) => (self.unanswered(fault), Usage::default()),
+            Ok(turn) => {
+                let (mut scores, used): (Vec<Score>, Vec<Usage>) = self.scoring.score(case, &turn).await.into_iter().unzip();
+                unknown.mark(&mut scores);
+                (CaseResult { output: Some(self.shown(turn.output)), scores, ..CaseResult::default() }, sum(&used))
+            }
+        };
+        result.trace_id = trace_id;
+        result.agent_tokens = usage.as_ref().map(tokens).unwrap_or_default();
+        result.judge_tokens = tokens(&judge_used);
+        result.cost_usd = usage.and_then(|usage| self.cost(&usage, &judge_used));
+        result
+    }
+
+    async fn rehearsed(&self, case: &Case, trace_id: String) -> Taken {
         let order = order(case, trace_id.clone());
         let Rehearsed { answer, tool_calls, retrieved, unanswered_tool, usage } = rehearse(&self.agent, order).await;
-        let (mut result, judge_used) = match answer {
-            Err(fault) => (self.unanswered(fault), Usage::default()),
+        let turn = match answer {
+            Err(fault) => Err(fault),
             Ok(output) => {
                 let has_tools = self.agent.strategy == Strategy::React && !self.agent.tool_specs().await.is_empty();
                 let retrieved = (!self.agent.knowledge.is_empty()).then_some(retrieved);
-                let turn = Turn { output, retrieved, tool_calls: has_tools.then_some(tool_calls), unanswered_tool };
-                let (scores, used): (Vec<Score>, Vec<Usage>) = self.scoring.score(case, &turn).await.into_iter().unzip();
-                (CaseResult { output: Some(turn.output), scores, ..CaseResult::default() }, sum(&used))
+                Ok(Turn { output, retrieved, tool_calls: has_tools.then_some(tool_calls), unanswered_tool })
             }
         };
-        result.trace_id = Some(trace_id);
-        result.agent_tokens = tokens(&usage);
-        result.judge_tokens = tokens(&judge_used);
-        result.cost_usd = self.cost(&usage, &judge_used);
-        result
+        Taken { turn, unknown: Unknown::default(), usage: Some(usage), trace_id: Some(trace_id) }
+    }
+
+    /// An answer as it is kept. The guards of this process have seen its own; what another one says they see here.
+    fn shown(&self, output: String) -> String {
+        if self.remote.is_none() {
+            return output;
+        }
+        // More is not kept.
+        let text = &output[..output.floor_char_boundary(2 * EXCERPT_BYTES_MAX)];
+        self.agent.recorder.presentable(text).unwrap_or_else(|| "(withheld by a guard)".to_owned())
     }
 
     fn unanswered(&self, fault: String) -> CaseResult {
@@ -109,13 +159,46 @@ impl Bench {
 
     /// What the agent and the judge cost together; none where a price is not known.
     fn cost(&self, agent: &Usage, judge: &Usage) -> Option<f64> {
-        let model = &self.agent.model;
-        let own = self.agent.recorder.cost(model.provider(), model.id(), agent)?;
+        let recorder = &self.agent.recorder;
+        let own = match &self.remote {
+            None => recorder.cost(self.agent.model.provider(), self.agent.model.id(), agent)?,
+            Some(remote) => remote.model.as_ref().and_then(|model| recorder.cost(model.provider, &model.id, agent))?,
+        };
         match &self.scoring.judge {
             Some(judging) if tokens(judge) > 0 => {
-                Some(own + self.agent.recorder.cost(judging.model.provider(), judging.model.id(), judge)?)
+                Some(own + recorder.cost(judging.model.provider(), judging.model.id(), judge)?)
             }
             _ => Some(own),
+        }
+    }
+}
+
+impl Taken {
+    fn failed(fault: String) -> Self {
+        Self { turn: Err(fault), unknown: Unknown::default(), usage: None, trace_id: None }
+    }
+
+    fn heard(heard: Heard) -> Self {
+        let Heard { output, tool_calls, retrieved, usage, trace_id } = heard;
+        let unknown = Unknown { passages: retrieved.as_ref().err().copied(), calls: tool_calls.as_ref().err().copied() };
+        // Which of its tools would have changed something, nobody knows.
+        let turn = Turn { output, retrieved: retrieved.ok(), tool_calls: tool_calls.ok(), unanswered_tool: None };
+        Self { turn: Ok(turn), unknown, usage, trace_id }
+    }
+}
+
+impl Unknown {
+    /// Scorers that would have to know it did not run: what is not told is neither good nor bad.
+    fn mark(&self, scores: &mut [Score]) {
+        for score in scores {
+            let why = match score.scorer {
+                Scorer::RetrievalRelevance | Scorer::RetrievalGroundedness | Scorer::RetrievalSufficiency => self.passages,
+                Scorer::ToolCallCorrectness | Scorer::ToolCallEfficiency => self.calls,
+                _ => None,
+            };
+            if let Some(why) = why {
+                *score = Score::not_run(score.scorer, why);
+            }
         }
     }
 }

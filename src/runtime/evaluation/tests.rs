@@ -133,7 +133,7 @@ fn finished_runs_are_kept_for_an_hour_and_no_more_than_two() {
         if number != 1 {
             results.end(Progress::Completed, None);
         }
-        known.runs.push_back(Run { id: number.to_string(), results: Arc::new(results), task: None });
+        known.runs.push_back(Run { id: number.to_string(), results: Arc::new(results), task: None, target: None });
     }
     let ids = |known: &Known| known.runs.iter().map(|run| run.id.clone()).collect::<Vec<_>>();
     known.prune(Instant::now());

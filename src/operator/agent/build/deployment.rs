@@ -76,7 +76,7 @@ fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {
 
 /// What a release comes down to in a pod, and nothing of how this version of the operator writes pods. Tools and skills are in
 /// the configuration, skills with their digests.
-fn run_hash(plan: &Plan, config: &str) -> String {
+pub(super) fn run_hash(plan: &Plan, config: &str) -> String {
     let Plan { image, pod, resources, env_secrets, credential_secret, gcp_service_account, .. } = plan;
     let resources = [canonical(&resources.requests), canonical(&resources.limits)];
     let all = json!({
@@ -86,7 +86,7 @@ fn run_hash(plan: &Plan, config: &str) -> String {
     hex::encode(Sha256::digest(all.to_string()))
 }
 
-fn pod(plan: &Plan) -> PodSpec {
+pub(super) fn pod(plan: &Plan) -> PodSpec {
     let settings = plan.pod.clone();
     PodSpec {
         containers: vec![container(plan)],

@@ -3,7 +3,7 @@
 //! The name of the run follows from the Agent's UID, the canary's content and the attempt. A run that ended without scores is repeated, as
 //! releases' runs are.
 
-use slipway_api::condition::{OWN_IMAGE, READY};
+use slipway_api::condition::READY;
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider};
 use slipway_api::{Agent, AgentSpec, Canary, CanaryStatus, EvaluationRun, EvaluationRunSpec};
 use slipway_cluster::Key;
@@ -83,18 +83,12 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
             None if is_gate && known.is_some_and(|known| known.attempt == attempt && known.share() > 0) => State::Passed(None),
             None => State::Absent,
         };
-        if matches!(state, State::Spent(_)) && !found.is_some_and(is_final) && attempt < MAX_ATTEMPTS {
+        if matches!(state, State::Spent(_)) && attempt < MAX_ATTEMPTS {
             attempt += 1;
             continue;
         }
         return Some(Evaluation { is_gate, run: Some(Run { name, attempt, wanted }), state });
     }
-}
-
-/// Whether another run of the same content would fail as this one did.
-fn is_final(run: &EvaluationRun) -> bool {
-    let mut conditions = run.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|found| found.type_ == READY && found.reason == OWN_IMAGE)
 }
 
 /// What one run came to. Its status is this manager's own, by the policy that keeps others from statuses.
@@ -223,7 +217,6 @@ mod tests {
             json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "reason": reason,
             "message": "no pod", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
         };
-        assert!(matches!(of_first(failed("OwnImage")), (State::Spent(_), 1)), "another run would fail as well");
         // One without a verdict is repeated.
         assert_eq!(of_first(done("mock", true, 60)), (State::Absent, 2));
         let names = [1, 2, 3].map(|attempt| gate::canary_run_name("u", first.wanted.content.as_deref().unwrap(), attempt));

@@ -1,0 +1,104 @@
+//! The pod that evaluates an agent with an image of its own: the platform's runtime, which is told of the agent what it takes to judge
+//! its answers, and has the keys of the agent's Secrets, as a judge is asked with them. It has nothing of the agent's tools, skills and
+//! knowledge bases, and no identity of a cloud.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use slipway_api::agent::RUNTIME_SECRET;
+use slipway_api::contract;
+
+use super::deployment;
+use crate::agent::resolve::{Plan, Variable};
+use crate::settings::Settings;
+use crate::worker::escaped;
+
+/// The name of the container.
+pub(crate) const EVALUATOR: &str = "evaluator";
+
+/// What an agent is told and its evaluator too.
+const TOLD: [&str; 9] = [
+    contract::AGENT_ID,
+    contract::AGENT_NAME,
+    contract::TEAM,
+    contract::TRACK,
+    contract::GUARDS,
+    contract::POLICIES,
+    contract::OLLAMA_BASE_URL,
+    contract::PLATFORM_URL,
+    contract::CONTROL_PUBLIC_KEY,
+];
+/// What would make an agent of it, or have it report elsewhere. A Secret of the team may hold the names.
+const UNSET: [&str; 17] = [
+    contract::CHANNEL,
+    contract::STRATEGY,
+    contract::MODEL_TYPE,
+    contract::MODEL_ID,
+    contract::BACKGROUND_MODEL,
+    contract::EMBEDDING_MODEL,
+    contract::SYSTEM_PROMPT,
+    contract::SUGGESTIONS,
+    contract::SUGGESTIONS_PROVIDER,
+    contract::TOOLS,
+    contract::SKILLS,
+    contract::KNOWLEDGE_BASES,
+    contract::EVAL_SAMPLE_RATE,
+    contract::ACCESS,
+    contract::DATABASE_MIGRATE,
+    contract::OTLP_ENDPOINT,
+    contract::MLFLOW_URI,
+];
+
+/// `model` is the agent's, as `provider:model_id`, if answers can be priced by it. With `persists` results lie in the platform's database.
+pub(in crate::agent) fn pod(plan: &Plan, settings: &Settings, model: Option<String>, persists: bool) -> PodSpec {
+    let evaluator = Plan {
+        image: settings.runtime_image.clone(),
+        own_image: true,
+        env: env(plan, settings, model, persists),
+        tool_digests: None,
+        skills: Vec::new(),
+        gcp_service_account: None,
+        resources: settings.agent_defaults.resources.clone(),
+        pod: settings.agent_defaults.pod_template.clone(),
+        ..plan.clone()
+    };
+    let pod = deployment::pod(&evaluator);
+    PodSpec {
+        containers: pod.containers.into_iter().map(confined).collect(),
+        restart_policy: Some("Never".to_owned()),
+        topology_spread_constraints: None,
+        ..pod
+    }
+}
+
+/// Of the agent's sources of variables it keeps the Secrets: what else it is told stands in the container itself.
+fn confined(container: Container) -> Container {
+    let secrets = container.env_from.into_iter().flatten().filter(|source| source.config_map_ref.is_none()).collect();
+    Container {
+        name: EVALUATOR.to_owned(),
+        env_from: Some(secrets),
+        lifecycle: None,
+        // Of a process that was killed, the last lines of its log.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..container
+    }
+}
+
+fn env(plan: &Plan, settings: &Settings, model: Option<String>, persists: bool) -> Vec<Variable> {
+    let plain = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: escaped(value) };
+    let told = |name: &&str| plan.variables.get(*name).map_or_else(|| plain(name, ""), |value| plain(name, value));
+    let mut all: Vec<Variable> = TOLD.iter().map(told).chain(UNSET.iter().map(|name| plain(name, ""))).collect();
+    // Keys and files of models, and nothing that is the runtime's or a database's.
+    let is_models = |variable: &&Variable| !["RUNTIME_", "PG"].iter().any(|prefix| variable.name().starts_with(prefix));
+    all.extend(plan.env.iter().filter(is_models).cloned());
+    all.push(plain(contract::EVALUATOR, "true"));
+    all.push(plain(contract::EVALUATED_MODEL, &model.unwrap_or_default()));
+    all.push(plain(contract::POLICIES_FILE, contract::policies::PATH));
+    if persists {
+        all.push(plain(contract::STORAGE, "postgresql"));
+        all.push(Variable::secret(contract::DATABASE_URL, RUNTIME_SECRET, contract::DATABASE_URL));
+        let prepared = if settings.platform.prepared_statements { "true" } else { "" };
+        all.push(plain(contract::DATABASE_PREPARED_STATEMENTS, prepared));
+    } else {
+        all.push(plain(contract::STORAGE, "memory"));
+    }
+    all
+}
