@@ -4,10 +4,13 @@
 //! how far it is, `retention` deletes old runs, and `delivery`, a controller of its own, sends what was found to MLflow. `callback`
 //! makes the token with which the pod reports the end; what is found is asked of the pod. All that a run needs lies in its status
 //! and in the pod: what is kept here only says whom to ask first, and since when nothing has happened.
+//!
+//! Of an agent with an image of its own the pod is another one, which `evaluator` makes for the run.
 
 mod callback;
 mod cases;
 mod delivery;
+mod evaluator;
 mod outcome;
 mod plan;
 mod pod;
@@ -23,8 +26,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, PartialObjectMeta};
+use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
 use slipway_api::condition::{self, READY, RECONCILING, STALLED};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationRunStatus};
 use slipway_api::{Agent, AgentRelease, EvaluationRun, Track, ids, labels};
@@ -34,18 +38,22 @@ use slipway_evaluation::wire::{self, Report};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use crate::caches::ChildKind;
 use crate::context::Context;
 use crate::control_port::{Sign, address};
 use crate::metrics::ByOutcome;
-use crate::registry::{Change, Registered};
+use crate::registry::{Change, Maker, Registered};
 use cases::Cases;
 pub(crate) use delivery::Delivery;
+use evaluator::Asked;
 use outcome::Judged;
 use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};
 use status::{Begun, Steps};
 use under_way::{Place, UnderWay};
 
+const MAKER: Maker =
+    Maker { kind: "EvaluationRun", label: labels::EVALUATION, manager: MANAGER, children: &[ChildKind::Job], is_namespaced: true };
 /// The field manager of what this controller writes.
 const MANAGER: &str = slipway_release::gate::JUDGE;
 /// How many runs are looked at once.
@@ -86,14 +94,14 @@ impl Controller {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
     }
 
-    fn ports(&self, agent: &Key) -> Option<Ports> {
-        Some(Ports { sign: self.sign.clone()?, agent: ids::agent(&agent.namespace, &agent.name) })
+    fn ports(&self, agent: &Key, of_evaluator: bool) -> Option<Ports> {
+        Some(Ports::of(self.sign.clone()?, ids::agent(&agent.namespace, &agent.name), of_evaluator))
     }
 
-    /// Ends a run that is gone in the pod that has it, if that is known.
+    /// Ends a run that is gone in the pod that has it, if that is known. An evaluator goes with the run.
     async fn abandon(&self, key: &Key) {
         let Some(UnderWay { place: Some(place), .. }) = self.forget(key) else { return };
-        if let Some(ports) = self.ports(&place.agent) {
+        if let Some(ports) = self.ports(&place.agent, false).filter(|_| !place.is_evaluator) {
             ports.cancel(place.address, &place.run_id).await;
         }
     }
@@ -103,7 +111,18 @@ impl Registered for Controller {
     fn changed(&self, change: &Change) {
         if let Some(key) = change.of::<EvaluationRun>() {
             self.requests.add(key.clone());
+        } else if let Change::Child("EvaluationRun", key) = change {
+            self.requests.add(key.clone());
         }
+    }
+
+    fn maker(&self) -> Option<&'static Maker> {
+        Some(&MAKER)
+    }
+
+    /// What a Job runs cannot be changed, so that there is nothing to compare.
+    fn desired(&self, _: &Key, _: ChildKind, _: &DynamicObject) -> Option<Value> {
+        None
     }
 
     fn start(self: Arc<Self>, phase: &watch::Sender<Phase>) -> Vec<JoinHandle<()>> {
@@ -153,11 +172,19 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     if before.phase.is_some_and(EvaluationPhase::is_final) {
         if run.status.as_ref().and_then(|status| status.phase).is_some_and(EvaluationPhase::is_final) {
             controller.forget(key);
+            evaluator::remove(controller, key, run).await?;
             return retention::keep(context, key, run).await;
         }
         return Ok(Some(WAITING_INTERVAL));
     }
     Work { controller, key, run, before }.step().await
+}
+
+/// The pods that may carry a run out.
+struct Carriers {
+    places: Vec<Place>,
+    /// The agent's, where these only ask them.
+    asked: Option<Asked>,
 }
 
 /// A run that has not ended, and its status.
@@ -172,7 +199,7 @@ impl Work<'_> {
     async fn step(&self) -> Next<write::Error> {
         let context = &*self.controller.context;
         let agent_key = Key::new(&self.key.namespace, &self.run.spec.agent);
-        let Some(ports) = self.controller.ports(&agent_key) else {
+        let Some(ports) = self.controller.ports(&agent_key, false) else {
             let message = "the platform has no key by which agents know its calls; the run waits for it";
             return self.wait(&Cause::new("ControlKeyMissing", message), BUSY_TIMEOUT).await;
         };
@@ -180,11 +207,11 @@ impl Work<'_> {
             self.cancel_in_pods(&ports).await;
             return self.write(self.steps().cancelled()).await;
         }
-        let agent = context.caches.agents.get(&agent_key).and_then(|cached| cached.agent().ok());
-        let (on_track, current) = agent.as_ref().and_then(|agent| crate::agent::on_track(context, agent, plan::track(self.run))).unzip();
-        let effective = on_track.as_ref().or(agent.as_ref());
-        let obstacle = plan::obstacle(self.run, effective, &context.settings.runtime_image);
-        let of_canary = agent.as_ref().and_then(|agent| self.canary_content(agent));
+        let own = context.caches.agents.get(&agent_key).and_then(|cached| cached.agent().ok());
+        let (on_track, current) = own.as_ref().and_then(|agent| crate::agent::on_track(context, agent, plan::track(self.run))).unzip();
+        let effective = on_track.as_ref().or(own.as_ref());
+        let obstacle = plan::obstacle(self.run, effective);
+        let of_canary = own.as_ref().and_then(|agent| self.canary_content(agent));
         if let Some(obstacle) = obstacle.or_else(|| plan::content_changed(self.run, of_canary.as_deref())) {
             return self.obstacle(obstacle, &ports).await;
         }
@@ -194,22 +221,30 @@ impl Work<'_> {
         if track != Track::Stable && on_track.is_none() {
             return self.obstacle(plan::no_pod(self.run, None), &ports).await;
         }
+        if let Some(own) = own.as_ref().filter(|_| plan::has_own_image(agent, &context.settings.runtime_image)) {
+            return Box::pin(self.step_of_foreign(own, agent)).await;
+        }
         let ready = self.ready(current);
         let (said, places) = self.ask(&ports, &ready).await;
         if places.is_empty() {
             let why = if track == Track::Stable { None } else { crate::agent::given_up(agent, track, context) };
             return self.obstacle(plan::no_pod(self.run, why.as_deref()), &ports).await;
         }
+        self.proceed(&ports, agent, &Carriers { places, asked: None }, said).await
+    }
+
+    /// The next step, by what the pods have said.
+    async fn proceed(&self, ports: &Ports, agent: &Agent, carriers: &Carriers, said: Vec<Said>) -> Next<write::Error> {
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
         let idle = self.controller.remember(self.key, UnderWay::idle);
         let is_silent = said.iter().all(|said| matches!(said, Said::Nothing(_)));
         let reported = said.iter().find_map(|said| if let Said::Report(report) = said { Some(report.total) } else { None });
         let setup = Setup::of(self.run, &self.before, agent);
         match plan::next(&self.run_id(), total, &self.before, said, idle) {
-            Step::Begin => self.begin(&ports, &setup, agent, &places).await,
+            Step::Begin => self.begin(ports, &setup, agent, carriers).await,
             // A manager that was killed may have begun it, and not said so.
             _ if let Some(total) = reported.filter(|_| self.before.started_at.is_none()) => {
-                self.note_begun(&ports, &setup, agent, &places, total).await
+                self.note_begun(ports, &setup, agent, carriers, total).await
             }
             Step::Watch { finished: Some(finished) } => self.progress(finished).await,
             Step::Watch { finished: None } if self.before.phase == Some(EvaluationPhase::Running) => {
@@ -217,10 +252,10 @@ impl Work<'_> {
             }
             Step::Watch { finished: None } => {
                 let message = format!("a pod of Agent {} that is ready does not answer on its control port", self.run.spec.agent);
-                self.obstacle(Obstacle::Waits(Cause::new("Unreachable", message), NO_POD_TIMEOUT), &ports).await
+                self.obstacle(Obstacle::Waits(Cause::new("Unreachable", message), NO_POD_TIMEOUT), ports).await
             }
-            Step::Finish => self.finish(&ports, &setup, agent, idle).await,
-            Step::Fail(cause) => self.fail(&cause, &ports).await,
+            Step::Finish => self.finish(ports, &setup, agent, idle).await,
+            Step::Fail(cause) => self.fail(&cause, ports).await,
         }
     }
 
@@ -248,6 +283,7 @@ impl Work<'_> {
             pod,
             address: address(of.address),
             run_id: run_id.clone(),
+            is_evaluator: false,
         };
         ready.filter(|(_, ready)| current.is_none_or(|current| ready.config == current)).map(place).collect()
     }
@@ -291,21 +327,27 @@ impl Work<'_> {
     }
 
     async fn cancel_in_pods(&self, ports: &Ports) {
+        // An evaluator goes with its Job once the run has ended, and the agent's pods know nothing.
+        if self.has_evaluator() {
+            return;
+        }
         for place in self.ready(None) {
             ports.cancel(place.address, &place.run_id).await;
         }
     }
 
     /// Sends the run to a pod.
-    async fn begin(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
+    async fn begin(&self, ports: &Ports, setup: &Setup, agent: &Agent, carriers: &Carriers) -> Next<write::Error> {
+        let Carriers { places, asked } = carriers;
         let cases = match self.cases(agent, None).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
-        let begun = match self.begun(places, agent, &cases).await? {
+        let begun = match self.begun(carriers, agent, &cases).await? {
             Ok(begun) => begun,
             Err(cause) => return self.fail(&cause, ports).await,
         };
+        let target = asked.as_ref().and_then(|asked| asked.target(&self.key.name));
         let run_id = self.run_id();
         let (callback_url, callback_token) =
             callback::of(&self.controller.context.settings, self.run, &run_id, &self.before, begun.version).unzip();
@@ -320,6 +362,7 @@ impl Work<'_> {
             min_quality_score: setup.threshold,
             callback_url,
             callback_token,
+            target: target.map(evaluator::url),
         };
         let mut why = Cause::new("Unreachable", "no pod of the agent answers on its control port");
         // Runs of one agent begin with different pods.
@@ -327,7 +370,7 @@ impl Work<'_> {
         for place in places.iter().cycle().skip(first).take(places.len()) {
             match ports.begin(place.address, &request).await {
                 Accepted::Yes => {
-                    self.controller.remember(self.key, |under_way| under_way.begin(place.clone()));
+                    self.controller.remember(self.key, |under_way| under_way.begin(place.clone(), target));
                     self.write(self.steps().began(setup, &begun)).await?;
                     return Ok(Some(POLL_INTERVAL));
                 }
@@ -344,12 +387,12 @@ impl Work<'_> {
     }
 
     /// Writes down that a run of `total` cases is under way which somebody began before.
-    async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place], total: usize) -> Next<write::Error> {
+    async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, carriers: &Carriers, total: usize) -> Next<write::Error> {
         let cases = match self.cases(agent, Some(total)).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
-        match self.begun(places, agent, &cases).await? {
+        match self.begun(carriers, agent, &cases).await? {
             Ok(begun) => {
                 self.write(self.steps().began(setup, &begun)).await?;
                 Ok(Some(POLL_INTERVAL))
@@ -377,10 +420,10 @@ impl Work<'_> {
     }
 
     /// What it is that a run begins with, or why it cannot go on with it.
-    async fn begun(&self, places: &[Place], agent: &Agent, cases: &Cases) -> Result<Result<Begun, Cause>, write::Error> {
+    async fn begun(&self, carriers: &Carriers, agent: &Agent, cases: &Cases) -> Result<Result<Begun, Cause>, write::Error> {
         let (client, namespace) = (&self.controller.context.client, &self.key.namespace);
-        let mut run_hash = None;
-        if let Some(place) = places.first() {
+        let mut run_hash = carriers.asked.as_ref().map(|asked| asked.run_hash.clone());
+        if let (None, Some(place)) = (&run_hash, carriers.places.first()) {
             let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
             let pod: Option<PartialObjectMeta<Pod>> = pods.get_metadata_opt(&place.pod).await?;
             run_hash = pod.and_then(|pod| pod.annotations().get(labels::RUN_HASH).cloned()).filter(|hash| hash.len() <= 64);

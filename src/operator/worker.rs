@@ -21,7 +21,11 @@ pub(crate) use slipway_api::worker::NAME;
 pub(crate) const INGESTION_NAME: &str = "slipway-ingestion";
 /// The network policy of ingestions.
 pub(crate) const INGESTIONS: &str = "slipway-ingestions";
+/// What the pods that evaluate agents are called in their labels, and their network policy.
+pub(crate) const EVALUATOR_NAME: &str = "slipway-evaluator";
+pub(crate) const EVALUATORS: &str = "slipway-evaluators";
 /// Values of [`labels::COMPONENT`].
+pub(crate) const EVALUATION: &str = "evaluation";
 pub(crate) const WORKER: &str = "worker";
 pub(crate) const INGESTION: &str = "ingestion";
 const TEMPORARY: &str = "tmp";

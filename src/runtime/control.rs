@@ -66,9 +66,7 @@ impl Control {
             }
             ("/control/status", _) => Err(Error::method_not_allowed(&[Method::GET])),
             ("/control/reload" | "/control/evaluate", _) => Err(Error::method_not_allowed(&[Method::POST])),
-            (path, _) if path.starts_with(EVALUATIONS) => {
-                Err(Error::method_not_allowed(&[Method::GET, Method::PUT, Method::DELETE]))
-            }
+            (path, _) if path.starts_with(EVALUATIONS) => Err(Error::method_not_allowed(&[Method::GET, Method::PUT, Method::DELETE])),
             _ => Err(Error::not_found("control has /control/status, /control/reload, /control/evaluate and /control/evaluations/{run}")),
         }
     }

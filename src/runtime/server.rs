@@ -208,7 +208,9 @@ impl Server {
             Endpoint::Ready => agent.policies.check().map(|()| Reply::text("ok\n")),
             Endpoint::Alive => Ok(Reply::text("ok\n")),
             Endpoint::Metrics => Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
-            _ if agent.evaluator.is_some() => Err(Error::not_found("this pod evaluates an agent and is none; it answers probes and /metrics")),
+            _ if agent.evaluator.is_some() => {
+                Err(Error::not_found("this pod evaluates an agent and is none; it answers probes and /metrics"))
+            }
             Endpoint::Chat => {
                 let caller = Caller::read(request.headers());
                 let turn: Turn = request.json().await?;

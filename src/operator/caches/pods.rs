@@ -178,12 +178,17 @@ fn workloads_of(agent: &Key) -> impl Iterator<Item = Key> {
     Track::ALL.into_iter().map(move |track| Key::new(&agent.namespace, track.workload(&agent.name)))
 }
 
-fn ready(pod: &Pod) -> Option<Ready> {
+/// Where a pod that takes requests is.
+pub(crate) fn ready(pod: &Pod) -> Option<Ready> {
     let status = pod.status.as_ref()?;
     let is_ready = status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let address = status.pod_ip.as_ref()?.parse().ok()?;
     let annotations = pod.annotations();
-    is_ready.then(|| Ready { address, config: config(annotations.get(labels::CONFIG_HASH)), run: config(annotations.get(labels::RUN_HASH)) })
+    is_ready.then(|| Ready {
+        address,
+        config: config(annotations.get(labels::CONFIG_HASH)),
+        run: config(annotations.get(labels::RUN_HASH)),
+    })
 }
 
 /// A config-hash, or a run-hash, in the little room that there is for it beside each pod.

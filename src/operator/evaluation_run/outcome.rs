@@ -49,6 +49,12 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
     }
     let summary = summarize(&setup.scorers, cases.len(), &results);
     let Verdict { outcome, words } = verdict(&setup.profile, setup.threshold, &summary);
+    // Of an image of the agent's own it may not be known what it called or retrieved.
+    let untold =
+        results.iter().flat_map(|result| &result.scores).find(|score| score.state == ScoreState::NotRun && !score.reason.is_empty());
+    if let Some(score) = untold.filter(|_| outcome == Outcome::Undecided) {
+        return Judged::Failed(Cause::new("NotTold", excerpt(&format!("{words}; {}", score.reason), VERDICT_MAX)));
+    }
     let words = excerpt(&words, VERDICT_MAX);
     if outcome == Outcome::Undecided {
         let is_error = |result: &CaseResult| result.scores.iter().any(|score| score.state == ScoreState::Error);
@@ -189,6 +195,17 @@ mod tests {
         };
         let Judged::Failed(cause) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
         assert_eq!((cause.reason, cause.message.contains("1 of 2")), ("Incomplete", true));
+    }
+
+    #[test]
+    fn a_run_whose_scorers_were_not_told_enough_says_what_is_missing() {
+        let mut results = vec![result(0, &[(Scorer::Safety, 1.0)]), result(1, &[(Scorer::Safety, 1.0), (Scorer::Correctness, 1.0)])];
+        results[0].scores.push(Score::not_run(Scorer::Correctness, "the stream has no sources"));
+        let report = Report { run_id: String::new(), status: Progress::Completed, reason: None, total: 2, finished: 2, results };
+        let setup = Setup { judge_model: Some("stub:/echo".to_owned()), ..setup() };
+        let Judged::Failed(cause) = judge(&setup, &cases(2), report) else { panic!("nothing could be decided") };
+        assert_eq!(cause.reason, "NotTold");
+        assert_eq!(cause.message, "UNDECIDED: correctness was not run for 1 of 2 cases; the stream has no sources");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use slipway_api::agent::RiskProfile;
 use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus, Scorer};
-use slipway_api::{Agent, EvaluationRun, Track, condition, ids};
+use slipway_api::{Agent, EvaluationRun, Track, ids};
 use slipway_evaluation::wire::{Progress, Report};
 use slipway_evaluation::{Profile, threshold};
 
@@ -105,7 +105,7 @@ pub(super) enum Obstacle {
 }
 
 /// What stands in the way on the agent's side before any pod is looked for.
-pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image: &str) -> Option<Obstacle> {
+pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>) -> Option<Obstacle> {
     let name = &run.spec.agent;
     let Some(agent) = agent else {
         let message = format!("spec.agent: there is no Agent {name} in this namespace; the run waits for it");
@@ -124,11 +124,18 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
         let message = format!("Agent {name} is stopped, as {stopped}; start it and make another run");
         return Some(Obstacle::Final(Cause::new("AgentStopped", message)));
     }
-    if let Some(image) = agent.spec.image.as_ref().filter(|image| *image != runtime_image) {
-        let message = format!("Agent {name} runs an image of its own, {image}; such images are not evaluated in this version");
-        return Some(Obstacle::Final(Cause::new(condition::OWN_IMAGE, message)));
-    }
     None
+}
+
+/// Whether an agent runs another image than the platform's, which nobody could trust to score itself.
+pub(super) fn has_own_image(agent: &Agent, runtime_image: &str) -> bool {
+    agent.spec.image.as_ref().is_some_and(|image| image != runtime_image)
+}
+
+/// That an agent runs something else than when the run began. Pods of an agent with the platform's image say so by having gone.
+pub(super) fn agent_changed(before: &EvaluationRunStatus, run_hash: &str) -> Option<Cause> {
+    let is_changed = before.started_at.is_some() && before.run_hash.as_deref().is_some_and(|begun| begun != run_hash);
+    is_changed.then(|| Cause::new("AgentChanged", "the agent has changed while it was evaluated; make another run"))
 }
 
 /// Whether an agent has a canary that is not about to end.
@@ -271,27 +278,36 @@ mod tests {
 
     #[test]
     fn what_stands_in_the_way_says_the_way_out() {
-        let platform = "slipway.dev/slipway-runtime:1";
         let cases = [
             (None, Some(("AgentNotFound", false))),
             (Some(""), None),
-            (Some("image: 'slipway.dev/slipway-runtime:1'"), None),
-            (Some("image: 'example.com/own:1'"), Some(("OwnImage", true))),
+            (Some("image: 'example.com/own:1'"), None),
             (Some("suspend: true"), Some(("AgentStopped", true))),
         ];
         for (spec, expected) in cases {
             let agent = spec.map(agent);
-            let found = obstacle(&run(""), agent.as_ref(), platform).map(|obstacle| match obstacle {
+            let found = obstacle(&run(""), agent.as_ref()).map(|obstacle| match obstacle {
                 Obstacle::Waits(cause, _) => (cause.reason, false),
                 Obstacle::Final(cause) => (cause.reason, true),
             });
             assert_eq!(found, expected, "{spec:?}");
         }
         let mut agent = agent("");
-        let found = obstacle(&run("track: candidate"), Some(&agent), platform);
+        let found = obstacle(&run("track: candidate"), Some(&agent));
         assert!(matches!(found, Some(Obstacle::Final(Cause { reason: "NoCandidate", .. }))), "{found:?}");
         agent.status = Some(slipway_api::AgentStatus { pending_release: Some(2), ..slipway_api::AgentStatus::default() });
-        assert_eq!(obstacle(&run("track: candidate"), Some(&agent), platform), None);
+        assert_eq!(obstacle(&run("track: candidate"), Some(&agent)), None);
+    }
+
+    #[test]
+    fn an_image_of_ones_own_is_told_from_the_platforms() {
+        let platform = "slipway.dev/slipway-runtime:1";
+        let own =
+            ["", "image: 'slipway.dev/slipway-runtime:1'", "image: 'example.com/own:1'"].map(|spec| has_own_image(&agent(spec), platform));
+        assert_eq!(own, [false, false, true]);
+        let begun: EvaluationRunStatus = serde_json::from_value(json!({"startedAt": "2026-01-01T00:00:00Z", "runHash": "h1"})).unwrap();
+        assert_eq!(agent_changed(&begun, "h2").map(|cause| cause.reason), Some("AgentChanged"));
+        assert_eq!((agent_changed(&begun, "h1"), agent_changed(&EvaluationRunStatus::default(), "h1")), (None, None));
     }
 
     #[test]
@@ -313,11 +329,10 @@ mod tests {
     #[test]
     fn a_canary_is_evaluated_while_it_is_there() {
         use CanaryPhase::{Draining, Inconclusive, Paused, Progressing, Promoting, RolledBack, Serving, Succeeded};
-        let platform = "slipway.dev/slipway-runtime:1";
         let reason = |spec: &str, phase: Option<CanaryPhase>| {
             let canary = phase.map(|phase| slipway_api::CanaryStatus { phase, ..slipway_api::CanaryStatus::default() });
             let status = slipway_api::AgentStatus { canary, ..slipway_api::AgentStatus::default() };
-            match obstacle(&run("track: canary"), Some(&Agent { status: Some(status), ..agent(spec) }), platform) {
+            match obstacle(&run("track: canary"), Some(&Agent { status: Some(status), ..agent(spec) })) {
                 None => "none",
                 Some(Obstacle::Final(cause)) => cause.reason,
                 Some(Obstacle::Waits(..)) => "waits",
@@ -336,7 +351,7 @@ mod tests {
         ] {
             assert_eq!(reason("", phase), expected, "{phase:?}");
         }
-        assert_eq!(reason("image: 'example.com/own:1'", Some(Progressing)), "OwnImage");
+        assert_eq!(reason("image: 'example.com/own:1'", Some(Progressing)), "none");
         assert_eq!(reason("suspend: true", Some(Serving)), "AgentStopped");
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use slipway_evaluation::wire::{Report, Request};
+use slipway_api::ids;
+use slipway_evaluation::wire::{Report, Request, Target};
 
 use super::plan::{Cause, Said, excerpt};
 use crate::control_port::{self, Answer, Call, Fault, Sign};
@@ -15,11 +16,13 @@ const MAX_REPORT_BYTES: usize = 16 * 1024 * 1024;
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 const MESSAGE_MAX: usize = 512;
 
-/// The control ports of an agent's pods.
+/// The control ports of an agent's pods, or of those that evaluate it.
 pub(super) struct Ports {
-    pub sign: Arc<Sign>,
+    sign: Arc<Sign>,
     /// The agent's id.
     pub agent: String,
+    /// Whom tokens are for.
+    audience: String,
 }
 
 /// What a pod says of a request to begin.
@@ -33,6 +36,11 @@ pub(super) enum Accepted {
 }
 
 impl Ports {
+    pub(super) fn of(sign: Arc<Sign>, agent: String, is_evaluator: bool) -> Self {
+        let audience = if is_evaluator { ids::evaluator(&agent) } else { agent.clone() };
+        Self { sign, agent, audience }
+    }
+
     /// How far a run is.
     pub(super) async fn ask(&self, address: SocketAddr, run_id: &str) -> Said {
         self.read(address, &format!("{}?results=0", path(run_id)), MAX_ANSWER_BYTES).await
@@ -82,6 +90,13 @@ impl Ports {
         }
     }
 
+    /// Tells an evaluator where the agent is from now on; says whether it has heard.
+    pub(super) async fn turn(&self, address: SocketAddr, run_id: &str, target: &str) -> bool {
+        let body = serde_json::to_vec(&Target { target: target.to_owned() }).map(Bytes::from).unwrap_or_default();
+        let answer = self.call(address, Method::PUT, &path(run_id), body, MAX_ANSWER_BYTES).await;
+        answer.is_ok_and(|answer| answer.status == StatusCode::OK)
+    }
+
     /// Ends a run in a pod, if that has it.
     pub(super) async fn cancel(&self, address: SocketAddr, run_id: &str) {
         if let Err(why) = self.call(address, Method::DELETE, &path(run_id), Bytes::new(), MAX_ANSWER_BYTES).await {
@@ -90,7 +105,7 @@ impl Ports {
     }
 
     async fn call(&self, address: SocketAddr, method: Method, path: &str, body: Bytes, most: usize) -> Result<Answer, String> {
-        let Some(token) = (self.sign)(&self.agent) else { return Err("there is no token for it".to_owned()) };
+        let Some(token) = (self.sign)(&self.audience) else { return Err("there is no token for it".to_owned()) };
         let call = Call { method, path, token: &token, body, max_answer_bytes: most };
         control_port::call(address, call).await.map_err(|fault: Fault| fault.to_string())
     }

@@ -16,12 +16,16 @@ pub(super) struct Place {
     pub pod: String,
     pub address: SocketAddr,
     pub run_id: String,
+    /// Whether it is no pod of the agent, and asks those.
+    pub is_evaluator: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     pub uid: Option<String>,
     pub place: Option<Place>,
+    /// The agent's pod that an evaluator was told.
+    pub target: Option<SocketAddr>,
     /// The status as it was written last.
     pub written: Option<EvaluationRunStatus>,
     /// How many cases had finished, and when that became known.
@@ -43,8 +47,8 @@ impl UnderWay {
         self.progressed.get_or_insert_with(Instant::now).elapsed()
     }
 
-    pub(super) fn begin(&mut self, place: Place) {
-        (self.place, self.waits) = (Some(place), None);
+    pub(super) fn begin(&mut self, place: Place, target: Option<SocketAddr>) {
+        (self.place, self.target, self.waits) = (Some(place), target, None);
         self.progressed = Some(Instant::now());
     }
 

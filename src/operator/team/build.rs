@@ -26,6 +26,7 @@ use crate::caches::ChildKind;
 use crate::quantity::canonical;
 use crate::settings::Settings;
 use crate::tenancy::Access;
+use crate::worker::{EVALUATION, EVALUATOR_NAME, EVALUATORS, component_labels};
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
 const SECRETS_ROLE: &str = "slipway-team-secrets";
@@ -65,6 +66,7 @@ pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(Chil
         all.push((ChildKind::NetworkPolicy, value(&deny_all(team))?));
         all.push((ChildKind::NetworkPolicy, value(&allow_callers(team, settings))?));
         all.push((ChildKind::NetworkPolicy, value(&allow_agents(team, settings))?));
+        all.push((ChildKind::NetworkPolicy, value(&allow_evaluators(team, settings))?));
     }
     all.push((ChildKind::ConfigMap, value(&policy_file(team, policies))?));
     let amounts = amounts(team, settings, counts);
@@ -258,13 +260,51 @@ fn agents(more: Vec<LabelSelectorRequirement>) -> LabelSelector {
     LabelSelector { match_expressions: Some(all), ..LabelSelector::default() }
 }
 
-/// What agents always need: to be called by the platform, to call each other, to ask the cluster's name servers (any other could
-/// be a way out), and to reach the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
+/// What agents always need: to be called by the platform and by those that evaluate them, whoever else may not, to call each other,
+/// to ask the cluster's name servers (any other could be a way out), and to reach the platform, where database and telemetry are.
+/// Whatever else is needed is a value of the chart.
 fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
     let platform = vec![namespace_peer(&settings.platform_namespace)];
-    let neighbours = vec![namespace_peer(&super::namespace(team))];
+    let evaluators = NetworkPolicyPeer { pod_selector: Some(evaluators()), ..namespace_peer(&super::namespace(team)) };
     let ports = vec![tcp(contract::PORT), tcp(contract::CONTROL_PORT)];
-    let ingress = vec![NetworkPolicyIngressRule { from: Some(platform.clone()), ports: Some(ports) }];
+    let ingress = vec![
+        NetworkPolicyIngressRule { from: Some(platform), ports: Some(ports) },
+        NetworkPolicyIngressRule { from: Some(vec![evaluators]), ports: Some(vec![tcp(contract::PORT)]) },
+    ];
+    NetworkPolicy {
+        metadata: meta(team, "slipway-agents"),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(agents(Vec::new())),
+            policy_types: Some(both()),
+            ingress: Some(ingress),
+            egress: Some(egress(team, settings)),
+        }),
+    }
+}
+
+/// Those that evaluate agents reach what agents reach, as they ask them and the models that judge. The platform alone calls them.
+fn allow_evaluators(team: &Team, settings: &Settings) -> NetworkPolicy {
+    let platform = vec![namespace_peer(&settings.platform_namespace)];
+    let ingress = vec![NetworkPolicyIngressRule { from: Some(platform), ports: Some(vec![tcp(contract::CONTROL_PORT)]) }];
+    NetworkPolicy {
+        metadata: meta(team, EVALUATORS),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(evaluators()),
+            policy_types: Some(both()),
+            ingress: Some(ingress),
+            egress: Some(egress(team, settings)),
+        }),
+    }
+}
+
+fn evaluators() -> LabelSelector {
+    LabelSelector { match_labels: Some(component_labels(EVALUATOR_NAME, EVALUATION)), ..LabelSelector::default() }
+}
+
+/// Name servers, the team's agents, the platform, and what the chart allows.
+fn egress(team: &Team, settings: &Settings) -> Vec<NetworkPolicyEgressRule> {
+    let platform = vec![namespace_peer(&settings.platform_namespace)];
+    let neighbours = vec![namespace_peer(&super::namespace(team))];
     let mut egress = Vec::new();
     // An empty list of peers would stand for everybody.
     if !settings.team_network.dns.is_empty() {
@@ -276,15 +316,7 @@ fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
         NetworkPolicyEgressRule { to: Some(platform), ports: None },
     ]);
     egress.extend(settings.team_network.egress.clone());
-    NetworkPolicy {
-        metadata: meta(team, "slipway-agents"),
-        spec: Some(NetworkPolicySpec {
-            pod_selector: Some(agents(Vec::new())),
-            policy_types: Some(both()),
-            ingress: Some(ingress),
-            egress: Some(egress),
-        }),
-    }
+    egress
 }
 
 pub(super) fn both() -> Vec<String> {
@@ -318,7 +350,8 @@ mod tests {
             let names = rule[peers].as_array().into_iter().flatten().map(|peer| {
                 let namespace = peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"].as_str().unwrap();
                 let parts = peer.as_object().map_or(0, serde_json::Map::len);
-                match peer["podSelector"]["matchLabels"]["k8s-app"].as_str() {
+                let labels = &peer["podSelector"]["matchLabels"];
+                match labels["k8s-app"].as_str().or(labels["app.kubernetes.io/name"].as_str()) {
                     Some(pods) if parts == 2 => format!("{namespace}/{pods}"),
                     _ => {
                         assert_eq!(parts, 1, "namespaces and nothing else: {peer}");
@@ -458,7 +491,7 @@ mod tests {
         let children = build(&team, around(&settings)).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
-        let [closed, callers, open] = policies[..] else { panic!("three policies, not {policies:#?}") };
+        let [closed, callers, open, evaluators] = policies[..] else { panic!("four policies, not {policies:#?}") };
         assert_eq!(closed["spec"], serde_json::json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
         assert_eq!(rules(callers, "ingress", "from"), ["team-a: TCP/8000"]);
         let but_closed = serde_json::json!({"matchExpressions": [
@@ -467,8 +500,12 @@ mod tests {
         ]});
         assert_eq!(callers["spec"]["podSelector"], but_closed);
         assert_eq!(callers["spec"]["policyTypes"], serde_json::json!(["Ingress"]));
-        assert_eq!(rules(open, "ingress", "from"), ["slipway-system: TCP/8000 TCP/8001"]);
+        assert_eq!(rules(open, "ingress", "from"), ["slipway-system: TCP/8000 TCP/8001", "team-a/slipway-evaluator: TCP/8000"]);
         assert_eq!(rules(open, "egress", "to"), ["kube-system/kube-dns: UDP/53 TCP/53", "team-a: TCP/8000", "slipway-system: "]);
+        let selects = serde_json::json!({"app.kubernetes.io/component": "evaluation", "app.kubernetes.io/name": "slipway-evaluator"});
+        assert_eq!(evaluators["spec"]["podSelector"], serde_json::json!({"matchLabels": selects}));
+        assert_eq!(rules(evaluators, "ingress", "from"), ["slipway-system: TCP/8001"], "nobody else may tell one what to ask");
+        assert_eq!(rules(evaluators, "egress", "to"), rules(open, "egress", "to"));
     }
 
     #[test]

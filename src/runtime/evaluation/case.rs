@@ -165,9 +165,7 @@ impl Bench {
             Some(remote) => remote.model.as_ref().and_then(|model| recorder.cost(model.provider, &model.id, agent))?,
         };
         match &self.scoring.judge {
-            Some(judging) if tokens(judge) > 0 => {
-                Some(own + recorder.cost(judging.model.provider(), judging.model.id(), judge)?)
-            }
+            Some(judging) if tokens(judge) > 0 => Some(own + recorder.cost(judging.model.provider(), judging.model.id(), judge)?),
             _ => Some(own),
         }
     }

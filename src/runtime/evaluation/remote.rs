@@ -55,9 +55,9 @@ pub(super) struct Target(RwLock<Url>);
 impl Target {
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let is_address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-        let url = Url::parse(text).ok().filter(|url| {
-            url.scheme() == "http" && url.host_str().is_some_and(is_address) && url.path() == "/" && is_plain(url)
-        });
+        let url = Url::parse(text)
+            .ok()
+            .filter(|url| url.scheme() == "http" && url.host_str().is_some_and(is_address) && url.path() == "/" && is_plain(url));
         url.map(|url| Self(RwLock::new(url))).ok_or_else(|| "target: must be http://, the address of a pod and a port".to_owned())
     }
 
@@ -226,7 +226,8 @@ async fn refusal(response: Response) -> Fault {
     let said = serde_json::from_slice::<Value>(&body).ok();
     let words = said.as_ref().and_then(|said| said.get("message")?.as_str()).unwrap_or_default();
     let words = &words[..words.floor_char_boundary(MAX_WORDS)];
-    let why = if words.is_empty() { format!("it answered with status {status}") } else { format!("it answered with status {status}: {words}") };
+    let why =
+        if words.is_empty() { format!("it answered with status {status}") } else { format!("it answered with status {status}: {words}") };
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Fault::Away(why, pause),
         _ => Fault::Final(why),
@@ -337,7 +338,9 @@ mod tests {
         for good in ["http://10.0.0.7:8000", "http://[fd00::7]:8000/"] {
             assert!(Target::read(good).is_ok(), "{good}");
         }
-        for bad in ["https://10.0.0.7:8000", "http://helper:8000", "http://10.0.0.7:8000/chat", "http://a:b@10.0.0.7", "http://10.0.0.7/?a", ""] {
+        for bad in
+            ["https://10.0.0.7:8000", "http://helper:8000", "http://10.0.0.7:8000/chat", "http://a:b@10.0.0.7", "http://10.0.0.7/?a", ""]
+        {
             assert!(Target::read(bad).is_err(), "{bad}");
         }
     }

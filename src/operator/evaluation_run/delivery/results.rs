@@ -34,7 +34,12 @@ impl Of<'_> {
 
     async fn ask_pods(&self, id: &str) -> Vec<CaseResult> {
         let Some(sign) = self.sign else { return Vec::new() };
-        let ports = Ports { sign: sign.clone(), agent: self.agent_id.clone() };
+        // An image of the agent's own may tell anything, and has told nothing before: its evaluator has gone with the run.
+        let agent = self.context.caches.agents.get(&self.agent).and_then(|cached| cached.agent().ok());
+        if agent.is_some_and(|agent| crate::agent::foreign(self.context, &agent, self.track).is_some()) {
+            return Vec::new();
+        }
+        let ports = Ports::of(sign.clone(), self.agent_id.clone(), false);
         let workload = Key::new(&self.agent.namespace, self.track.workload(&self.agent.name));
         for (_, ready) in self.context.caches.pods.ready(&workload) {
             if let Said::Report(report) = ports.results(address(ready.address), id).await {

@@ -15,8 +15,10 @@ const MAX_TRACE_BYTES: usize = 64;
 /// More tokens than any answer takes.
 const MAX_TOKENS: u64 = 1_000_000_000;
 
-const CALLS_UNTOLD: &str = "the agent's image does not tell of calls of tools: its stream has no tool_start, and no header X-Slipway-Events with tools";
-const SOURCES_UNTOLD: &str = "the agent's image does not tell what it retrieved: its stream has no sources, and no header X-Slipway-Events with sources";
+const CALLS_UNTOLD: &str =
+    "the agent's image does not tell of calls of tools: its stream has no tool_start, and no header X-Slipway-Events with tools";
+const SOURCES_UNTOLD: &str =
+    "the agent's image does not tell what it retrieved: its stream has no sources, and no header X-Slipway-Events with sources";
 const TEXT_UNTOLD: &str = "the agent's image does not tell what it retrieved: its sources have no content";
 const WHOLE: &str = "the agent's image answers without events, so that neither calls of tools nor sources are known";
 
@@ -208,7 +210,10 @@ mod tests {
         assert_eq!((found.output.as_str(), found.tool_calls, found.trace_id.as_deref()), ("It rains.", Ok(vec![call]), Some("tr_1")));
         assert_eq!(found.retrieved, Ok(vec!["Rain is wet.".to_owned()]));
         assert_eq!(found.usage, Some(Usage { input_tokens: 7, output_tokens: 3, cached_input_tokens: 0 }));
-        let bare = heard("", &[json!({"type": "token", "content": "Only "}), json!({"type": "token", "content": "tokens"}), json!({"type": "done"})]);
+        let bare = heard(
+            "",
+            &[json!({"type": "token", "content": "Only "}), json!({"type": "token", "content": "tokens"}), json!({"type": "done"})],
+        );
         let bare = bare.unwrap();
         assert_eq!((bare.output.as_str(), bare.usage, bare.trace_id), ("Only tokens", None, None));
     }
@@ -224,7 +229,11 @@ mod tests {
             ("", vec![nothing, done()], Err(CALLS_UNTOLD), Ok(0)),
         ] {
             let found = heard(told, &events).unwrap();
-            assert_eq!((found.tool_calls.map(|all| all.len()), found.retrieved.map(|all| all.len())), (calls, passages), "{told} {events:?}");
+            assert_eq!(
+                (found.tool_calls.map(|all| all.len()), found.retrieved.map(|all| all.len())),
+                (calls, passages),
+                "{told} {events:?}"
+            );
         }
         let found = whole(br#"{"output": "yes", "usage": {"input_tokens": 1, "output_tokens": 2}}"#).unwrap();
         assert_eq!((found.output.as_str(), found.tool_calls.is_err(), found.usage.is_some()), ("yes", true, true));
