@@ -1,6 +1,7 @@
 //! Evaluations with kubectl: a Dataset and an EvaluationRun for an agent that runs, and what its status says.
 
 mod interrupted;
+pub(crate) mod own_image;
 
 use serde_json::{Value, json};
 use slipway_e2e::{Agent, Team, condition, until};

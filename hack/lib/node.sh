@@ -4,6 +4,8 @@
 BRIDGE=slipway0
 CONTAINERD_SOCKET=$RUN/containerd.sock
 PAUSE_IMAGE=slipway.dev/pause:1
+# What tests on clusters name as an image of an agent's own.
+OWN_IMAGE=slipway.dev/own-agent:1
 # What the kubelet and kube-proxy change in the kernel, put back by hack/down.
 SYSCTLS=(net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables net/ipv4/conf/all/route_localnet
   vm/overcommit_memory kernel/panic kernel/panic_on_oops)

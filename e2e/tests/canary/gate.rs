@@ -7,6 +7,7 @@ use slipway_peers::{Server, mock_llm_at, skip};
 
 use super::{ended, events, payload, serves, standing};
 use crate::evaluations::dataset;
+use crate::evaluations::own_image::OWN_IMAGE;
 use crate::releases::gate::stable_pods;
 use crate::releases::runs;
 use crate::tools::on_the_node;
@@ -68,6 +69,25 @@ fn a_gate_lets_a_canary_serve_once_its_run_has_passed() {
     let evaluation = second.map(|release| release["status"]["evaluation"].clone()).unwrap_or_default();
     assert_eq!((&evaluation["run"], &evaluation["passed"]), (&run["metadata"]["name"], &json!(true)), "{evaluation}");
     assert_eq!(events(&agent, "AgentCanaryPromoted").len(), 1);
+}
+
+#[test]
+fn a_canary_with_an_image_of_its_own_serves_once_its_run_has_passed() {
+    let team = Team::new(&fresh("canary-own-image"));
+    let Some(_judge) = judge(&team) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _state = State::of(&team, folder.path());
+    dataset(&team, "scripts", &json!([{"input": "text hello"}]));
+    let governance = json!({"minQualityScore": REACHED, "riskProfile": "low", "evalDataset": "scripts"});
+    let agent = team.agent("helper", &json!({"storage": "memory", "judgeModel": "openai:/judge", "governance": governance}));
+    runs(&agent, 1);
+    agent.ready();
+    let chat = Api::of(&team).call("POST", "/agents/helper/chat").json(&json!({"message": "text hello"}));
+    agent.patch(&json!({"canary": {"enabled": true, "weight": 100, "modelId": "stub-script", "image": OWN_IMAGE}}));
+    let run = evaluated(&agent, &chat, |now| standing(now)["weight"] == 100);
+    assert_eq!((&run["status"]["phase"], &run["status"]["passed"]), (&json!("Completed"), &json!(true)), "{run:#}");
+    serves(&agent, 100);
+    answers(&chat, "hello");
 }
 
 /// A server whose model judges the answers of the team's agents. None where pods do not reach it.

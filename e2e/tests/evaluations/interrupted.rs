@@ -46,7 +46,7 @@ fn a_run_outlives_its_pod() {
 }
 
 /// When the database was given each case's result, by the case's place.
-fn kept(team: &Team) -> BTreeMap<u64, String> {
+pub(super) fn kept(team: &Team) -> BTreeMap<u64, String> {
     let agent = &team.get("agent/helper")["status"]["id"];
     let agent = agent.as_str().unwrap();
     let query = format!("SELECT place, created_at FROM slipway.evaluation_results WHERE agent_id = '{agent}'");

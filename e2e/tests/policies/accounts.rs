@@ -61,6 +61,17 @@ fn job(change: impl FnOnce(&mut Value)) -> Value {
     job
 }
 
+/// The same of an evaluation.
+fn evaluator(run: &str, name: &str, image: &str) -> Value {
+    let version = env!("CARGO_PKG_VERSION");
+    job(|job| {
+        job["metadata"]["name"] = json!(name);
+        let owner = &mut job["metadata"]["ownerReferences"][0];
+        (owner["kind"], owner["name"]) = (json!("EvaluationRun"), json!(run));
+        job["spec"]["template"]["spec"]["containers"][0]["image"] = json!(format!("slipway.dev/slipway-{image}:{version}"));
+    })
+}
+
 /// The chart's policies again, for three accounts that are administrators of the cluster, and would be stopped by nothing else.
 #[test]
 fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
@@ -118,9 +129,9 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let bind: &[&str] = &["may bind slipway-team-secrets to itself", "see roleRef and subjects"];
     let rights: &[&str] = &["RoleBindings in team-* namespaces, and no other rights: not roles"];
     let delete: &[&str] = &["deletes its own, slipway-team-secrets"];
-    let named: &[&str] = &["writes Jobs named ingest-*"];
-    let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Ingestion that it is named after"];
-    let image: &[&str] = &["runs the image of the chart's value worker.image"];
+    let named: &[&str] = &["writes Jobs named ingest-* or evaluate-*"];
+    let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Ingestion or EvaluationRun that it is named after"];
+    let image: &[&str] = &["runs the image of the chart's value worker.image, or runtime.image to evaluate"];
     let mut first = pod()["spec"]["containers"].clone();
     first[0]["name"] = json!("first");
     let none: &[&str] = &["has no account of the cluster"];
@@ -159,6 +170,11 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["initContainers"] = first.clone()), image),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true)), none),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["serviceAccountName"] = json!("robot")), none),
+        Try::with(create(here), evaluator("probe", "evaluate-probe", "runtime"), &[]),
+        Try::with(create(here), evaluator(&"a".repeat(60), "evaluate-hash", "runtime"), &[]),
+        Try::with(create(here), evaluator("probe", "evaluate-probe", "worker"), image),
+        Try::with(create(here), evaluator("probe", "ingest-probe", "worker"), owned),
+        Try::with(create(here), evaluator("probe", "evaluate-other", "runtime"), owned),
         Try::new(format!("-n {here} create cronjob ingest-probe --image=c --schedule=@daily {dry}"), named),
         Try::with(create("default"), secrets(&account(name)), away),
         Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),

@@ -8,6 +8,7 @@ use slipway_e2e::{Agent, Api, State, Team, condition, fresh, kubectl, poll, unwa
 
 use super::{Ground, deploy, runs};
 use crate::evaluations::dataset;
+use crate::evaluations::own_image::OWN_IMAGE;
 
 impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
@@ -82,6 +83,25 @@ fn a_first_release_waits_alone_and_a_change_is_let_through_when_it_passes() {
     let evaluation = ground.release("helper", 2)["status"]["evaluation"].clone();
     assert_eq!((&evaluation["passed"], &evaluation["provider"]), (&json!(true), &json!("heuristic")), "{evaluation}");
     assert!(ground.team.kubectl("describe agent helper").ok().contains("ReleaseApproved"));
+}
+
+#[test]
+fn a_release_with_an_image_of_its_own_is_evaluated_too() {
+    let ground = Ground::gated("gate-own-image");
+    let mut spec = gate(1);
+    spec["image"] = json!(OWN_IMAGE);
+    let agent = ground.agent("helper", &spec);
+    waits(&agent, 1);
+    runs(&agent, 1);
+    agent.ready();
+    let before = stable_pods(&agent);
+    // No answer is worth so much.
+    agent.patch(&json!({"systemPrompt": "two", "governance": {"minQualityScore": 100}}));
+    waits(&agent, 2);
+    rejected(&agent, 2);
+    assert_eq!((stable_pods(&agent), &agent.get()["status"]["activeRelease"]), (before, &json!(1)));
+    let run = ground.release("helper", 2)["status"]["evaluation"].clone();
+    assert_eq!((&run["passed"], run["score"].is_number()), (&json!(false), true), "{run}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The controller against a pod and an API server that are played over sockets and in the process.
 
 mod canary;
+mod evaluator;
 mod feedback;
 
 use std::net::SocketAddr;
@@ -40,6 +41,9 @@ pub(super) struct FakePod {
     reports: Mutex<HashMap<String, Value>>,
     /// The answer to POST, if it is not 202.
     refuses: Mutex<Option<u16>>,
+    /// The bodies of PUT, and all tokens.
+    turned: Mutex<Vec<Value>>,
+    tokens: Mutex<Vec<String>>,
 }
 
 impl FakePod {
@@ -58,6 +62,8 @@ impl FakePod {
                 };
                 let text = String::from_utf8(read[..head].to_vec()).unwrap().to_ascii_lowercase();
                 assert!(text.contains("authorization: bearer token-for-ag_"), "{text}");
+                let token = text.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
+                serving.tokens.lock().unwrap().extend(token.map(str::to_owned));
                 let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0_usize);
                 while read.len() < head + length {
                     assert!(stream.read_buf(&mut read).await.unwrap() > 0);
@@ -84,6 +90,10 @@ impl FakePod {
                 reports.entry(id.clone()).or_insert_with(|| report(&id, "running", &[]));
                 self.requests.lock().unwrap().push(request);
                 (202, json!({"run_id": id, "status": "running"}).to_string())
+            }
+            ("put", path) => {
+                self.turned.lock().unwrap().push(serde_json::from_slice(body).unwrap());
+                (if reports.contains_key(path.trim_start_matches("/control/evaluations/")) { 200 } else { 404 }, "{}".to_owned())
             }
             ("delete", path) => {
                 reports.remove(path.trim_start_matches("/control/evaluations/"));
@@ -152,6 +162,13 @@ impl Cluster {
                 let sent = sent();
                 let name = format!("datasets/{}", sent["metadata"]["name"].as_str().unwrap());
                 self.objects.lock().unwrap().insert(name, sent.clone());
+                (201, sent)
+            }
+            ("PATCH", ["jobs", _]) => {
+                let mut sent = sent();
+                let metadata = sent["metadata"].as_object_mut().unwrap();
+                metadata.extend([("uid".to_owned(), json!("j")), ("resourceVersion".to_owned(), json!("9"))]);
+                self.objects.lock().unwrap().insert(path.to_owned(), sent.clone());
                 (201, sent)
             }
             ("DELETE", _) => {
@@ -460,7 +477,7 @@ async fn what_cannot_be_evaluated_says_why() {
         (json!({"agent": "nobody"}), json!({}), None, "Pending", "AgentNotFound"),
         (json!({"dataset": "none"}), json!({}), None, "Pending", "DatasetNotFound"),
         (json!({}), json!({"suspend": true}), None, "Failed", "AgentStopped"),
-        (json!({}), json!({"image": "example.com/own:1"}), None, "Failed", "OwnImage"),
+        (json!({}), json!({"image": "example.com/own:1"}), None, "Pending", "NoPod"),
         (json!({}), json!({}), Some(409), "Pending", "Busy"),
         (json!({}), json!({}), Some(503), "Pending", "Unreachable"),
         (json!({}), json!({}), Some(404), "Failed", "NotSupported"),
