@@ -142,7 +142,7 @@ async fn a_run_ends_with_its_agent_or_its_evaluator() {
 async fn an_evaluator_is_confined_and_told_what_it_takes() {
     let home = Home::new(AGENT, &json!({}));
     let spec = json!({"image": "example.com/own:1", "strategy": "custom", "modelType": "openai", "modelId": "gpt-4o",
-        "systemPrompt": "a secret of the trade", "governance": {"guardrails": ["pii-detection"]},
+        "systemPrompt": "a secret of the trade", "governance": {"guards": ["pii-detection"]},
         "podTemplate": {"labels": {"a": "b"}}, "resources": {"limits": {"memory": "64Gi"}}});
     home.foreign(&spec, AGENT);
     home.reconcile().await;

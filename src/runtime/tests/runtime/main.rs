@@ -28,6 +28,7 @@ mod monitoring;
 mod parity;
 mod policies;
 mod refusal;
+mod remote;
 mod sampling;
 mod skills;
 mod spending;
