@@ -17,8 +17,8 @@ use slipway_cluster::write::value;
 
 use super::resolve::Plan;
 use crate::caches::ChildKind;
-pub(super) use evaluator::pod as evaluator_pod;
 pub(crate) use evaluator::EVALUATOR;
+pub(super) use evaluator::pod as evaluator_pod;
 
 /// Everything that an Agent owns on one track. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {
