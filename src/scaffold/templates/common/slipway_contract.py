@@ -77,7 +77,9 @@ def end_with(faults):
     if os.path.exists("/dev/termination-log"):
         with open("/dev/termination-log", "w", encoding="utf-8") as file:
             file.write(text[:4096])
-    sys.exit(2)
+    sys.stderr.flush()
+    # Threads of frameworks may never end.
+    os._exit(2)
 
 
 # Settings -------------------------------------------------------------------------------------------------------------------------
@@ -416,8 +418,8 @@ class Turn:
         except BaseException as error:  # noqa: BLE001: whatever a framework raises, the caller gets an answer
             places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]
             log("error", "the turn failed", error=type(error).__name__, at=places)
-            status = getattr(error, "status_code", None)
-            hint = f" (status {status})" if isinstance(status, int) else ""
+            status = status_of(error)
+            hint = f" (status {status})" if status else ""
             end = Refused(502, f"the model failed: {type(error).__name__}{hint}; the pod's log says where")
         try:
             self._put(end)
@@ -445,6 +447,18 @@ class Turn:
             if event["type"] == "token":
                 self.text += event["content"]
             yield event
+
+
+def status_of(error):
+    """The status that the model's server answered with, if that is why."""
+    for _ in range(8):
+        if error is None:
+            return None
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            return status
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class Conversations:
