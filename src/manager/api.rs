@@ -57,6 +57,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>,
         sign: Some(sign(arguments, relay)),
         importer: importer(arguments)?,
         state: StateSettings { url: state_url(arguments, in_cluster)?, token_file: Some(arguments.state_token_file.clone()) },
+        scaffold: arguments.scaffold.clone(),
         platform: PlatformSettings::new(
             Arguments::public_url(arguments.mlflow_uri.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_MLFLOW_URI")?,
             arguments.database().context("SLIPWAY_DATABASE_URL")?.as_ref().map(DatabaseUrl::complete),

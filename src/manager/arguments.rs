@@ -17,7 +17,7 @@ use slipway_mlflow::Login;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, GatewaySettings, RetentionDays, TeamNetwork, WorkerSettings};
 use slipway_operator::tenancy::Wanted;
-use slipway_rest::RateLimits;
+use slipway_rest::{RateLimits, ScaffoldSettings};
 
 /// Runs Slipway's controllers, REST API and release history.
 #[derive(Debug, Parser)]
@@ -251,6 +251,10 @@ pub(crate) struct Arguments {
     /// the cluster nor MLflow can be read. Others open.
     #[arg(long, env = "SLIPWAY_CANARY_GATE_FAIL_CLOSED", value_delimiter = ',', value_parser = risk_profile)]
     pub gate_fail_closed: Vec<RiskProfile>,
+
+    /// What images of projects of POST /scaffold are called and built on, as JSON: {"registry": ..., "baseImage": ...}.
+    #[arg(long, env = "SLIPWAY_SCAFFOLD", default_value = "{}", value_parser = json::<ScaffoldSettings>)]
+    pub scaffold: ScaffoldSettings,
 
     /// Networks, and hosts with a port, that releases may be mirrored to besides public and private ones, separated by commas.
     #[arg(long, env = "SLIPWAY_MIRROR_ALLOW", value_delimiter = ',')]

@@ -170,6 +170,25 @@ impl Answer for Events {
     }
 }
 
+/// A zip archive.
+pub(crate) struct Archive {
+    pub content: Vec<u8>,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Answer for Archive {
+    const MEDIA: &'static str = "application/zip";
+
+    fn form(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "binary"})
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        let reply = Reply::bytes(Self::MEDIA, self.content);
+        Ok(self.headers.into_iter().fold(reply, |reply, (name, value)| reply.with_header(name, value)))
+    }
+}
+
 /// Adds the version of an object as its ETag, for `If-Match`.
 pub(crate) fn tagged(reply: Reply, version: Option<String>) -> Result<Reply, Error> {
     let Some(version) = version else { return Ok(reply) };

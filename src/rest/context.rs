@@ -23,6 +23,7 @@ use crate::radar::Fleet;
 use crate::rate_limiter::{RateLimiter, RateLimits};
 use crate::relay::Relay;
 use crate::routes;
+use crate::scaffold::ScaffoldSettings;
 use crate::state::{StateClient, StateSettings};
 
 /// The settings of the API.
@@ -46,6 +47,7 @@ pub struct RestSettings {
     /// `slipway_import::find_skill` returns, or `archive START LENGTH PATH`, likewise for `unpack_skill`.
     pub importer: Vec<OsString>,
     pub platform: PlatformSettings,
+    pub scaffold: ScaffoldSettings,
     /// The address of the state role.
     pub state: StateSettings,
     /// Whether objects are written as the caller instead of as REST itself.

@@ -38,6 +38,7 @@ mod relay;
 mod releases;
 mod route;
 mod routes;
+mod scaffold;
 mod skills;
 mod state;
 mod sync;
@@ -58,6 +59,7 @@ pub use context::{Context, RestSettings, Sign};
 pub use platform::PlatformSettings;
 pub use rate_limiter::{RateLimit, RateLimits};
 use route::{RouteMatch, RouteTable};
+pub use scaffold::ScaffoldSettings;
 pub use state::StateSettings;
 
 /// The base path of the API.

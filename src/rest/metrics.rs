@@ -46,6 +46,11 @@ struct ByOutcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByFramework {
+    framework: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByTrack {
     track: &'static str,
 }
@@ -58,6 +63,7 @@ pub(crate) struct Metrics {
     deliveries: Family<ByOutcome, Counter>,
     fallbacks: Family<ByTrack, Counter>,
     gates: Family<ByOutcome, Counter>,
+    scaffolds: Family<ByFramework, Counter>,
     /// Running calls to agents, streams included.
     pub relays: Gauge<i64, AtomicI64>,
     /// Running event streams.
@@ -69,6 +75,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let (answers, refusals, fallbacks) = (Family::default(), Family::default(), Family::<ByTrack, Counter>::default());
         let (deliveries, gates): (Family<_, _>, Family<_, _>) = (Family::default(), Family::default());
+        let scaffolds = Family::<ByFramework, Counter>::default();
         let (relays, listeners): (Gauge<_, _>, Gauge<_, _>) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::with_prefix("slipway_rest");
         registry.register("answers", "Calls that were answered, or whose answer has begun", answers.clone());
@@ -84,9 +91,10 @@ impl Default for Metrics {
             fallbacks.clone(),
         );
         registry.register("canary_gates", "Questions of quality gates that were answered, by outcome", gates.clone());
+        registry.register("scaffolds", "Projects that were made, by framework", scaffolds.clone());
         registry.register("relays_in_flight", "Calls to agents that are under way, streams included", relays.clone());
         registry.register("listeners", "Open streams of events", listeners.clone());
-        Self { answers, refusals, deliveries, fallbacks, gates, relays, listeners, registry: Arc::new(registry) }
+        Self { answers, refusals, deliveries, fallbacks, gates, scaffolds, relays, listeners, registry: Arc::new(registry) }
     }
 }
 
@@ -114,6 +122,11 @@ impl Metrics {
     /// `not_valid` or `unverified`.
     pub(crate) fn gate(&self, outcome: &'static str) {
         self.gates.get_or_create(&ByOutcome { outcome }).inc();
+    }
+
+    /// Counts a project.
+    pub(crate) fn scaffold(&self, framework: &'static str) {
+        self.scaffolds.get_or_create(&ByFramework { framework }).inc();
     }
 
     /// The metrics in the text format of Prometheus, without `# EOF`.
@@ -157,6 +170,7 @@ mod tests {
         metrics.delivery("failed");
         metrics.fallback("canary");
         metrics.gate("default_approved");
+        metrics.scaffold("adk");
         let text = metrics.text();
         for line in [
             r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="2xx"} 2"#,
@@ -167,6 +181,7 @@ mod tests {
             r#"slipway_rest_refusals_total{method="PATCH",route="/agents/{id}",status="409"} 1"#,
             r#"slipway_rest_canary_fallbacks_total{track="canary"} 1"#,
             r#"slipway_rest_canary_gates_total{outcome="default_approved"} 1"#,
+            r#"slipway_rest_scaffolds_total{framework="adk"} 1"#,
             "slipway_rest_relays_in_flight 1",
             "slipway_rest_listeners 0",
         ] {

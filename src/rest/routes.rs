@@ -8,7 +8,7 @@ use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
     agents, canary_gate, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar,
-    relay, releases, skills, sync, teams, tools,
+    relay, releases, scaffold, skills, sync, teams, tools,
 };
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
@@ -129,6 +129,8 @@ fn of_knowledge_and_the_platform() -> Vec<Route> {
         Route::new(get.clone(), "/knowledge-bases/{id}/jobs/{job_id}", Team(knowledge::GET_JOB), "How far an ingestion is, and which documents could not be read.", knowledge::jobs::get),
         Route::new(post.clone(), "/knowledge-bases/{id}/jobs/{job_id}/cancel", Team(knowledge::CHANGE_JOB), "Ends an ingestion. Documents that it has read stay.", knowledge::jobs::cancel),
         Route::new(post.clone(), "/knowledge-bases/{id}/search", Team(knowledge::GET), "Finds the pieces of documents that fit a question.", knowledge::content::search),
+
+        Route::new(post.clone(), "/scaffold", Team(CREATE_AGENT), "Makes a project for an agent, with its program, tests, image and manifests. It makes nothing in the cluster.", scaffold::create),
 
         Route::new(get.clone(), "/governance/policies", Team(governance::LIST), "The team's guardrail policies, newest first, without those who broke them.", governance::list).with(PAGED),
         Route::new(post.clone(), "/governance/policies", Team(governance::CREATE), "Makes a guardrail policy. Agents follow it within about a minute, without a restart.", governance::create),

@@ -20,7 +20,7 @@ use crate::{cluster_error, gitops, write};
 /// Any tool fields.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Fields(Map<String, Value>);
+pub(crate) struct Fields(pub(crate) Map<String, Value>);
 
 impl JsonSchema for Fields {
     fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -106,12 +106,9 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
 }
 
 pub(crate) async fn create(call: Call<Json<Fields>>) -> Result<Created<View>, Error> {
-    let (call, Json(Fields(mut given))) = call.split();
-    let slug = match given.remove("slug").as_ref().or(given.get("name")) {
-        Some(Value::String(name)) => names::slugify(name).map_err(|error| Error::bad_request(format!("name: {error}")))?,
-        _ => return Err(Error::bad_request("name: is required, as a string")),
-    };
-    let mut tool = Tool::new(&slug, spec(given)?);
+    let (call, Json(Fields(given))) = call.split();
+    let (slug, spec) = read(given)?;
+    let mut tool = Tool::new(&slug, spec);
     tool.metadata.namespace = Some(call.namespace());
     answer(&write::create(&call, &api(&call), tool, &format!("tool {slug}")).await?).map(Created)
 }
@@ -142,6 +139,15 @@ pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
 
 fn api(call: &Call) -> Api<Tool> {
     Api::namespaced(call.client(), &call.namespace())
+}
+
+/// The name of a new tool's resource, and its spec.
+pub(crate) fn read(mut given: Map<String, Value>) -> Result<(String, ToolSpec), Error> {
+    let slug = match given.remove("slug").as_ref().or(given.get("name")) {
+        Some(Value::String(name)) => names::slugify(name).map_err(|error| Error::bad_request(format!("name: {error}")))?,
+        _ => return Err(Error::bad_request("name: is required, as a string")),
+    };
+    Ok((slug, spec(given)?))
 }
 
 fn spec(given: Map<String, Value>) -> Result<ToolSpec, Error> {

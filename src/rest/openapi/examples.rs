@@ -45,6 +45,10 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             json!({"name": "Product Docs", "description": "Manuals of all products.", "sources": [{"name": "manuals", "schedule": "0 3 * * *", "type": "s3", "bucket": "product-docs", "prefix": "manuals/", "credentials_secret": "product-docs"}]}),
         ),
         (
+            "postScaffold",
+            json!({"name": "Weather Helper", "description": "Tells people how the weather is.", "framework": "langchain", "capabilities": ["streaming", "guardrails", "evaluation", "ci"]}),
+        ),
+        (
             "postGovernancePolicies",
             json!({"name": "No Medical Advice", "severity": "critical", "rules": [{"type": "blocked_topics", "operator": "contains", "value": "diagnosis, dosage"}]}),
         ),

@@ -17,6 +17,9 @@ const JOBS: &str = "/knowledge-bases/{id}/jobs";
 /// Endpoints that ask the team's worker: also `INGEST`, for an upload.
 const CONTENT: [&str; 3] = ["/knowledge-bases/{id}/documents", "/knowledge-bases/{id}/documents/{doc}", "/knowledge-bases/{id}/search"];
 
+/// Answers with an archive.
+const SCAFFOLD: &str = "/scaffold";
+
 /// Creates a release only if anything has changed.
 const RELEASES: &str = "/agents/{id}/releases";
 
@@ -49,6 +52,8 @@ struct Facts {
     cached: bool,
     /// It reads the release history.
     history: bool,
+    /// Its reply is an archive.
+    archive: bool,
     /// It creates a resource.
     makes: bool,
     /// It changes or deletes a resource, and supports `If-Match`.
@@ -64,13 +69,14 @@ impl Facts {
         let makes = ours && matches!(route.status, StatusCode::CREATED | StatusCode::ACCEPTED);
         let history = ours && HISTORY.iter().any(|part| route.path.contains(part));
         // A membership is replaced rather than changed, the connection test changes nothing, and a sync changes many
-        // things.
-        let apart = ["/members", "/platform/config/test", "/platform/sync"].iter().any(|part| route.path.contains(part));
+        // things. A project is nothing in the cluster.
+        let apart = ["/members", "/platform/config/test", "/platform/sync", SCAFFOLD].iter().any(|part| route.path.contains(part));
         Self {
             relayed,
             content,
             worker: content || route.path == INGEST,
             history,
+            archive: route.path == SCAFFOLD,
             stream: route.media == STREAM,
             list: response["properties"]["data"]["type"] == "array",
             paged: !relayed && !content && !history && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
@@ -111,7 +117,15 @@ impl Facts {
 
     fn headers(&self) -> &'static [&'static str] {
         match () {
-            () if self.relayed || self.content || self.stream || (self.list && !self.paged) || (self.history && !self.changes) => &[],
+            () if self.relayed
+                || self.content
+                || self.stream
+                || self.archive
+                || (self.list && !self.paged)
+                || (self.history && !self.changes) =>
+            {
+                &[]
+            }
             () if self.list => &["X-Resource-Version"],
             () => &["X-Resource-Version", "ETag"],
         }

@@ -62,6 +62,7 @@ pub(crate) fn settings() -> RestSettings {
         chat_time: Duration::from_secs(5),
         importer: Vec::new(),
         platform: PlatformSettings::default(),
+        scaffold: ScaffoldSettings::default(),
         state: StateSettings::default(),
         impersonate: false,
         limits: RateLimits::default(),

@@ -50,6 +50,18 @@ fn our_runtime_keeps_the_contract() {
     keeps_the_contract(&|line, body| runtime.send(line, JSON, body));
 }
 
+/// The program of a scaffold, as it lies among the templates, with a stub for a model.
+#[test]
+fn a_scaffolds_program_keeps_the_contract() {
+    let templates = slipway_peers::repository().join("src/scaffold/templates");
+    let port = free_port();
+    let mut command = Command::new("python3");
+    command.arg(templates.join("custom/agent.py")).env("PYTHONPATH", templates.join("common"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("RUNTIME_PORT", port.to_string());
+    let _server = Server::start(command, &format!("http://127.0.0.1:{port}/healthz"));
+    keeps_the_contract(&|line, body| exchange(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap(), line, JSON, body));
+}
+
 #[test]
 fn the_smallest_agent_in_another_language_keeps_the_contract() {
     let script = slipway_peers::repository().join("docs/custom-agent.py");

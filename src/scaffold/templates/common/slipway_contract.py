@@ -927,6 +927,10 @@ def serve(answer, tools=()):
     settings = Settings()
     if settings.faults:
         end_with(settings.faults)
+    if "knowledge" in settings.capabilities:
+        import knowledge
+
+        tools = [*tools, *knowledge.tools(settings)]
     agent = Agent(answer, settings, tools)
     server = Server(agent)
     ended = threading.Event()
