@@ -1,5 +1,6 @@
 //! A small HTTP client: to a Service's cluster address from the machine itself, else by way of the API server.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -16,11 +17,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const PROXIED: &str = "--accept-hosts=^(agent|127[.]0[.]0[.]1)$";
 
 /// What a server answered.
-#[derive(Debug)]
 pub struct Reply {
     pub status: u16,
     pub headers: Headers,
     pub body: String,
+    /// The body as it came, which need not be text.
+    pub bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, headers, body, bytes: _ } = self;
+        f.debug_struct("Reply").field("status", status).field("headers", headers).field("body", body).finish_non_exhaustive()
+    }
 }
 
 impl Reply {
@@ -104,7 +113,7 @@ impl Answer {
     pub(crate) fn whole(mut self) -> io::Result<Reply> {
         let mut bytes = Vec::new();
         self.body.read_to_end(&mut bytes)?;
-        Ok(Reply { status: self.status, headers: self.headers, body: String::from_utf8_lossy(&bytes).into_owned() })
+        Ok(Reply { status: self.status, headers: self.headers, body: String::from_utf8_lossy(&bytes).into_owned(), bytes })
     }
 }
 

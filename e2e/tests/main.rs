@@ -42,6 +42,7 @@ mod rows;
 mod rules;
 mod runtime;
 mod samples;
+mod scaffold;
 mod secrets;
 mod skills;
 mod teams;

@@ -63,7 +63,7 @@ fn told(files: &[File]) -> String {
 
 #[test]
 fn projects_are_the_goldens() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let folder = Path::new("testdata");
     for framework in Framework::ALL {
         let smallest = project(&wanted(*framework, &[]));
         let found = format!("{}\n###### with everything\n\n{}", told(&smallest), told(&project(&whole(*framework))));

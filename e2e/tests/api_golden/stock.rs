@@ -74,5 +74,7 @@ fn skills_answer_as_written_down() {
     // Where it came from, with the port, is among what its digest is of.
     golden.name(available(&team, "skills", "brief")["status"]["digest"].as_str().unwrap_or_default(), "<digest>");
     golden.keep("POST /skills/import?replace=true", &import("?replace=true", source));
+    let project = api.call("POST", "/scaffold").json(&json!({"name": "Helper", "framework": "custom"})).send();
+    golden.keep_as("POST /scaffold", &project, &json!(project.body.get(..2)));
     golden.compare();
 }

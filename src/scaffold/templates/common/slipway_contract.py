@@ -711,7 +711,7 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             turn.cancelled.set()
             self.agent.end(turn)
-        choice = {"index": 0, "message": {"role": "assistant", "content": turn.text}, "finish_reason": self.finish(turn)}
+        choice = {"index": 0, "message": {"role": "assistant", "content": turn.text}, "finish_reason": self.finish_reason(turn)}
         self.reply_json(200, {**head, "object": "chat.completion", "choices": [choice], "usage": self.openai_usage(turn)})
 
     def stream_completion(self, turn, head, with_usage):
@@ -725,7 +725,7 @@ class Handler(BaseHTTPRequestHandler):
             for event in turn.events(self.agent.answer):
                 if event is not None and event["type"] == "token" and not self.send_event(chunk({"content": event["content"]})):
                     turn.cancelled.set()
-            self.send_event(chunk({}, self.finish(turn)))
+            self.send_event(chunk({}, self.finish_reason(turn)))
             if with_usage:
                 self.send_event({**chunk({}), "choices": [], "usage": self.openai_usage(turn)})
             self.send(b"data: [DONE]\n\n")
@@ -760,7 +760,7 @@ class Handler(BaseHTTPRequestHandler):
         return messages, "\n\n".join(text for text in systems if text)
 
     @staticmethod
-    def finish(turn):
+    def finish_reason(turn):
         return "stop" if turn.stop_reason == "end_turn" else "length"
 
     @staticmethod

@@ -105,6 +105,7 @@ class Contract(unittest.TestCase):
         self.agent.chat("a planted word: heliotrope")
         self.assertNotIn("heliotrope", self.agent.said())
         self.assertIn('"route": "/chat"', self.agent.said())
+        self.assertNotIn("ended early", self.agent.said())
 
 
 class StartAndEnd(unittest.TestCase):
