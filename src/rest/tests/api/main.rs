@@ -18,6 +18,7 @@ mod radar;
 mod reads;
 mod repositories;
 mod rights;
+mod scaffold;
 mod stored_conversations;
 mod teams;
 mod tokens;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use slipway_cluster::Tasks;
-use slipway_rest::{Authentication, Context, PlatformSettings, RateLimits, Rest, RestSettings, StateSettings};
+use slipway_rest::{Authentication, Context, PlatformSettings, RateLimits, Rest, RestSettings, ScaffoldSettings, StateSettings};
 use tokio::net::TcpListener;
 
 use cluster::Cluster;
