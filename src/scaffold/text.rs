@@ -14,7 +14,7 @@ const CI: &str = include_str!("templates/text/ci.sh");
 const WORKFLOW: &str = include_str!("templates/text/ci.yaml");
 const IGNORED: &str = include_str!("templates/text/gitignore");
 /// What means something in Markdown.
-const MARKUP: &str = "\\`*_{}[]()<>#+-.!|&~";
+const MARKUP: &str = "\\`*_{[]<>#|&~";
 
 pub(crate) fn files(wanted: &Wanted) -> Vec<File> {
     let evaluate = if wanted.has(Capability::Evaluation) { EVALUATE.replace("{{slug}}", &wanted.slug) } else { String::new() };

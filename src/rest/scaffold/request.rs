@@ -57,7 +57,7 @@ pub(crate) struct Request {
     #[schemars(length(max = 16))]
     tools: Option<Vec<WantedToolFields>>,
     /// How the project is handed over. Only zip.
-    #[schemars(extend("enum" = ["zip", null]))]
+    #[schemars(regex(pattern = r"^zip$"))]
     delivery: Option<String>,
     /// The image of the project's program. Default: one in the registry of the chart value scaffold.registry.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"))]
