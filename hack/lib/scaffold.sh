@@ -32,7 +32,7 @@ scaffold_image() {
   # Without a registry, that is what nodes take it for.
   [[ $name == */* ]] || name=docker.io/library/$name
   rootfs=$(mktemp -d "$STATE/scaffold-image.XXXXXX")
-  source=$(packages_unpack 'libdb5.3|libnsl2|libtirpc3|libtirpc-common|libgssapi-krb5-2|libkrb5-3|libkrb5support0|libk5crypto3|libcom-err2|libkeyutils1' "python$python-minimal" "libpython$python-stdlib")
+  source=$(packages_unpack 'libdb5.3|libnsl2|libtirpc3|libtirpc-common|libgssapi-krb5-2|libkrb5-3|libkrb5support0|libk5crypto3|libcom-err2|libkeyutils1' "python$python-minimal" "libpython$python-stdlib" libstdc++6)
   cp -R --no-dereference --preserve=links,mode "$source/." "$rootfs/"
   rm -rf "$rootfs"/{.packages,.contents} "$rootfs"/usr/share/{doc,man,lintian}
   install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
@@ -43,6 +43,7 @@ scaffold_image() {
     --target "$rootfs/app/site" --requirement "$folder/requirements.txt"
   cp "$folder"/*.py "$folder/project.json" "$rootfs/app/"
   chmod -R u=rwX,go=rX "$rootfs"
+  chmod 1777 "$rootfs/tmp"
   image_archive "$name" "$rootfs" "{\"Entrypoint\": [\"/usr/bin/python$python\", \"agent.py\"], \"User\": \"65532:65532\", \"WorkingDir\": \"/app\",
     \"Env\": [\"PATH=/usr/bin:/bin\", \"HOME=/tmp\", \"PYTHONPATH=/app/site\", \"PYTHONDONTWRITEBYTECODE=1\", \"PYTHONUNBUFFERED=1\"],
     \"ExposedPorts\": {\"8000/tcp\": {}}}" "$rootfs.tar"
