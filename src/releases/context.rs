@@ -287,7 +287,7 @@ fn look_again(context: &Context, kind: Kind, key: &Key) {
         });
         if has_turned {
             let agents = context.reference_index.to(object_kind(Kind::Tool), &tool);
-            agents.into_iter().for_each(|agent| context.requests.add(agent));
+            context.requests.add_all(agents);
         }
     }
 }

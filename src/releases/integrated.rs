@@ -96,7 +96,7 @@ mod tests {
             is_integrated.then_some(now)
         };
         assert_eq!((now(), integrated.tool(&tool, &spec)), (None, Found::Missing));
-        assert_eq!(integrated.users(&hook), [tool.clone()]);
+        assert_eq!(integrated.users(&hook), std::slice::from_ref(&tool));
         assert!(integrated.users(&Key::new("team-b", "hook")).is_empty());
         integrated.note(&hook, Some(&integration("https://w.example", false)));
         let first = now();

@@ -90,7 +90,7 @@ fn agent(wanted: &Wanted) -> Value {
         ("description", wanted.description.as_ref().map(|about| json!(about))),
         ("tools", list(wanted.tools.iter().map(|tool| tool.slug.as_str()))),
         ("knowledgeBases", wanted.has(Capability::Knowledge).then(|| json!([wanted.slug]))),
-        ("governance", (!governance.is_empty()).then(|| Value::Object(governance))),
+        ("governance", (!governance.is_empty()).then_some(Value::Object(governance))),
     ];
     if let Some(spec) = spec.as_object_mut() {
         spec.extend(parts.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))));

@@ -83,22 +83,22 @@ fn confined(container: Container) -> Container {
 }
 
 fn env(plan: &Plan, settings: &Settings, model: Option<String>, persists: bool) -> Vec<Variable> {
-    let plain = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: escaped(value) };
-    let told = |name: &&str| plan.variables.get(*name).map_or_else(|| plain(name, ""), |value| plain(name, value));
-    let mut all: Vec<Variable> = TOLD.iter().map(told).chain(UNSET.iter().map(|name| plain(name, ""))).collect();
+    let fixed = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: escaped(value) };
+    let told = |name: &&str| plan.variables.get(*name).map_or_else(|| fixed(name, ""), |value| fixed(name, value));
+    let mut all: Vec<Variable> = TOLD.iter().map(told).chain(UNSET.iter().map(|name| fixed(name, ""))).collect();
     // Keys and files of models, and nothing that is the runtime's or a database's.
     let is_models = |variable: &&Variable| !["RUNTIME_", "PG"].iter().any(|prefix| variable.name().starts_with(prefix));
     all.extend(plan.env.iter().filter(is_models).cloned());
-    all.push(plain(contract::EVALUATOR, "true"));
-    all.push(plain(contract::EVALUATED_MODEL, &model.unwrap_or_default()));
-    all.push(plain(contract::POLICIES_FILE, contract::policies::PATH));
+    all.push(fixed(contract::EVALUATOR, "true"));
+    all.push(fixed(contract::EVALUATED_MODEL, &model.unwrap_or_default()));
+    all.push(fixed(contract::POLICIES_FILE, contract::policies::PATH));
     if persists {
-        all.push(plain(contract::STORAGE, "postgresql"));
+        all.push(fixed(contract::STORAGE, "postgresql"));
         all.push(Variable::secret(contract::DATABASE_URL, RUNTIME_SECRET, contract::DATABASE_URL));
         let prepared = if settings.platform.prepared_statements { "true" } else { "" };
-        all.push(plain(contract::DATABASE_PREPARED_STATEMENTS, prepared));
+        all.push(fixed(contract::DATABASE_PREPARED_STATEMENTS, prepared));
     } else {
-        all.push(plain(contract::STORAGE, "memory"));
+        all.push(fixed(contract::STORAGE, "memory"));
     }
     all
 }

@@ -86,6 +86,9 @@ pub(super) fn tools(
     Ok((named, speaks_mcp.then(|| json(&approved))))
 }
 
+/// Header → the variable with its value, and how the others' values are made of variables.
+type SecretHeaders = (BTreeMap<String, String>, BTreeMap<String, HeaderAuth>);
+
 /// The variables of secret headers, and of those that are made of them.
 fn headers(
     field: &str,
@@ -93,7 +96,7 @@ fn headers(
     spec: &ToolSpec,
     seen: &Seen,
     env: &mut Vec<Variable>,
-) -> Result<(BTreeMap<String, String>, BTreeMap<String, HeaderAuth>), Stop> {
+) -> Result<SecretHeaders, Stop> {
     let (mut plain, mut auth) = (BTreeMap::new(), BTreeMap::new());
     for header in &spec.headers_from {
         let field = format!("{field}: Tool {name}, headersFrom {}", header.name);

@@ -185,7 +185,9 @@ mod tests {
 
     fn heard(told: &str, events: &[Value]) -> Result<Heard, Unheard> {
         let mut listening = Listening::to(told);
-        events.iter().for_each(|event| listening.hear(event.to_string().as_bytes()));
+        for event in events {
+            listening.hear(event.to_string().as_bytes());
+        }
         listening.end()
     }
 
@@ -258,7 +260,9 @@ mod tests {
             events in prop::collection::vec("\\PC{0,60}|\\{\"type\":\"(token|tool_start|tool_end|sources|done|error|x)\"(,\"(id|name|content|sources|usage|trace_id)\":(1|\"é{0,3}\"|null|\\[1\\]|\\{\\})){0,3}\\}", 0..12),
         ) {
             let mut listening = Listening::to("");
-            events.iter().for_each(|event| listening.hear(event.as_bytes()));
+            for event in &events {
+                listening.hear(event.as_bytes());
+            }
             if let Ok(found) = listening.end() {
                 prop_assert!(found.trace_id.is_none_or(|id| id.len() <= MAX_TRACE_BYTES));
                 prop_assert!(found.tool_calls.is_err() || events.iter().any(|event| event.contains("tool_")));
