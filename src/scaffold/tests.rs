@@ -116,7 +116,8 @@ fn what_was_not_asked_for_is_not_there() {
     let files = project(&wanted(Framework::Custom, &[]));
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     for part in ["dataset", "evaluation", "policy", "knowledge", "tool", "ci.sh", ".github"] {
-        let there: Vec<_> = paths.iter().filter(|path| path.contains(part) && Path::new(path).extension().is_none_or(|end| end != "py")).collect();
+        let there: Vec<_> =
+            paths.iter().filter(|path| path.contains(part) && Path::new(path).extension().is_none_or(|end| end != "py")).collect();
         assert_eq!(there, Vec::<&&str>::new(), "{part}");
     }
     assert_eq!(specs(&files)["Agent"].get("governance"), None);

@@ -90,13 +90,7 @@ pub(super) fn tools(
 type SecretHeaders = (BTreeMap<String, String>, BTreeMap<String, HeaderAuth>);
 
 /// The variables of secret headers, and of those that are made of them.
-fn headers(
-    field: &str,
-    name: &str,
-    spec: &ToolSpec,
-    seen: &Seen,
-    env: &mut Vec<Variable>,
-) -> Result<SecretHeaders, Stop> {
+fn headers(field: &str, name: &str, spec: &ToolSpec, seen: &Seen, env: &mut Vec<Variable>) -> Result<SecretHeaders, Stop> {
     let (mut plain, mut auth) = (BTreeMap::new(), BTreeMap::new());
     for header in &spec.headers_from {
         let field = format!("{field}: Tool {name}, headersFrom {}", header.name);
