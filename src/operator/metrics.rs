@@ -1,6 +1,7 @@
 //! What the operator counts beside what every controller does.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use slipway_api::CanaryStatus;
+use slipway_api::integration::{IntegrationPhase, IntegrationType};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByOutcome {
@@ -35,6 +37,22 @@ pub struct ByAgent {
     pub agent: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByIntegration {
+    /// As the REST API spells it.
+    pub r#type: &'static str,
+    /// `connected`, `error` or `disconnected`.
+    pub status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByTest {
+    /// As the REST API spells it.
+    pub r#type: &'static str,
+    /// `connected`, `error`, or `unavailable` where no worker could be asked.
+    pub outcome: &'static str,
+}
+
 /// The operator's counters, and those that it shares with others of its process.
 #[derive(Clone)]
 pub struct Metrics {
@@ -55,6 +73,9 @@ pub struct Metrics {
     pub canary_transitions: Family<ByPhase, Counter>,
     /// Only of agents that have a canary.
     pub canary_weight: Family<ByAgent, Gauge>,
+    pub integrations: Family<ByIntegration, Gauge>,
+    pub integration_tests: Family<ByTest, Counter>,
+    pub integration_test_durations: Histogram,
 }
 
 impl Metrics {
@@ -76,6 +97,9 @@ impl Metrics {
             canaries: Family::default(),
             canary_transitions: Family::default(),
             canary_weight: Family::default(),
+            integrations: Family::default(),
+            integration_tests: Family::default(),
+            integration_test_durations: Histogram::new([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0]),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -114,6 +138,7 @@ impl Metrics {
             metrics.governance_passes.clone(),
         );
         metrics.register_canaries();
+        metrics.register_integrations();
         metrics
     }
 
@@ -121,6 +146,49 @@ impl Metrics {
         self.register("canaries", "Canaries of agents, by phase", self.canaries.clone());
         self.register("canary_transitions", "Phases that canaries have entered", self.canary_transitions.clone());
         self.register("canary_weight", "The percentage of conversations that goes to an agent's canary", self.canary_weight.clone());
+    }
+
+    fn register_integrations(&self) {
+        self.register("integrations", "Integrations, by type and by whether their server was reached", self.integrations.clone());
+        self.register("integration_tests", "Tests of integrations, by type and outcome", self.integration_tests.clone());
+        self.register(
+            "integration_test_seconds",
+            "The time from asking for a test of an integration to the answer, where there was one",
+            self.integration_test_durations.clone(),
+        );
+    }
+
+    /// Counts an integration as what it is now, and no more as what it was.
+    pub(crate) fn integration_turned(
+        &self,
+        before: Option<(IntegrationType, IntegrationPhase)>,
+        now: Option<(IntegrationType, IntegrationPhase)>,
+    ) {
+        let gauge = |(kind, phase): (IntegrationType, IntegrationPhase)| {
+            let status = match phase {
+                IntegrationPhase::Connected => "connected",
+                IntegrationPhase::Error => "error",
+                IntegrationPhase::Disconnected => "disconnected",
+            };
+            self.integrations.get_or_create_owned(&ByIntegration { r#type: kind.as_str(), status })
+        };
+        if before == now {
+            return;
+        }
+        if let Some(before) = before {
+            gauge(before).dec();
+        }
+        if let Some(now) = now {
+            gauge(now).inc();
+        }
+    }
+
+    /// Counts a test, and its time if that is known.
+    pub(crate) fn integration_tested(&self, kind: IntegrationType, outcome: &'static str, time: Option<Duration>) {
+        self.integration_tests.get_or_create(&ByTest { r#type: kind.as_str(), outcome }).inc();
+        if let Some(time) = time {
+            self.integration_test_durations.observe(time.as_secs_f64());
+        }
     }
 
     /// Counts the phase that a canary has entered, if it has.
@@ -172,8 +240,26 @@ mod tests {
         metrics.canary_transitions.get_or_create(&phase).inc();
         let by = ByAgent { agent_namespace: "team-a".to_owned(), agent: "helper".to_owned() };
         metrics.canary_weight.get_or_create(&by).set(10);
+        metrics.integration_turned(None, Some((IntegrationType::Mcp, IntegrationPhase::Error)));
+        metrics.integration_tested(IntegrationType::Mcp, "error", None);
         metrics.request("GET", "/api/v1/pods", None);
         slipway_peers::has_metrics("slipway_", &metrics.text());
+    }
+
+    #[test]
+    fn an_integration_is_counted_once() {
+        let metrics = Metrics::default();
+        let stands = |phase| Some((IntegrationType::S3, phase));
+        let (untested, good, bad) =
+            (stands(IntegrationPhase::Disconnected), stands(IntegrationPhase::Connected), stands(IntegrationPhase::Error));
+        for step in [None, untested, good, good, bad, good].windows(2) {
+            metrics.integration_turned(step[0], step[1]);
+        }
+        let page = metrics.text();
+        for (status, count) in [("connected", 1), ("error", 0), ("disconnected", 0)] {
+            let line = format!("slipway_integrations{{type=\"s3\",status=\"{status}\"}} {count}\n");
+            assert!(page.contains(&line), "{line}{page}");
+        }
     }
 
     #[test]

@@ -240,8 +240,9 @@ fn desired(controller: &Controller, key: &Key) -> Option<Vec<(ChildKind, Value)>
     let access = context.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name, &uid));
     let namespace = namespace(team);
     let caches = &context.caches;
-    let has_worker =
-        !caches.knowledge_bases.in_namespace(&namespace).is_empty() || !caches.integrations.in_namespace(&namespace).is_empty();
+    // Without a database there is nothing to search.
+    let has_bases = context.settings.database.is_some() && !caches.knowledge_bases.in_namespace(&namespace).is_empty();
+    let has_worker = has_bases || !caches.integrations.in_namespace(&namespace).is_empty();
     let secrets_hash = if has_worker { secrets_hash(context, &namespace) } else { None };
     let surroundings = build::Surroundings {
         settings: &context.settings,

@@ -32,7 +32,12 @@ pub(crate) fn fault(spec: &ToolSpec) -> Option<Fault> {
 
 /// The way out as agents have it, of which only the rules are asked.
 pub(crate) fn egress(settings: &Settings) -> Egress {
-    let profile = EgressProfile { name: "tools", setting: "the chart value agents.egressAllow", user_agent: "" };
+    egress_of(settings, "tools")
+}
+
+/// The same for others, who are named in the plural.
+pub(crate) fn egress_of(settings: &Settings, name: &'static str) -> Egress {
+    let profile = EgressProfile { name, setting: "the chart value agents.egressAllow", user_agent: "" };
     // What cannot be read was refused when the manager started.
     let allow: Vec<_> = settings.platform.egress_allow.iter().filter_map(|item| item.parse().ok()).collect();
     Egress::new(profile, &allow, None)

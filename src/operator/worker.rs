@@ -1,11 +1,12 @@
-//! What the pods of workers and of ingestions have in common: the image, the database, what they are told of the platform, and
-//! the `restricted` pod security standard. The Team controller makes workers, the ingestion controller Jobs.
+//! What the pods of workers, of ingestions and of tests of files have in common: the image, the database, what they are told of the
+//! platform, and the `restricted` pod security standard. The Team controller makes workers, the others Jobs.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, PodSecurityContext, PodSpec, ResourceRequirements,
-    SeccompProfile, SecretEnvSource, SecretKeySelector, SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, PersistentVolumeClaimVolumeSource,
+    PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector, SecurityContext, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET, Resources};
@@ -24,11 +25,15 @@ pub(crate) const INGESTIONS: &str = "slipway-ingestions";
 /// What the pods that evaluate agents are called in their labels, and their network policy.
 pub(crate) const EVALUATOR_NAME: &str = "slipway-evaluator";
 pub(crate) const EVALUATORS: &str = "slipway-evaluators";
+/// What the pods that test an integration's files are called in their labels. No network policy opens them.
+pub(crate) const PROBE_NAME: &str = "slipway-probe";
 /// Values of [`labels::COMPONENT`].
 pub(crate) const EVALUATION: &str = "evaluation";
 pub(crate) const WORKER: &str = "worker";
 pub(crate) const INGESTION: &str = "ingestion";
+pub(crate) const PROBE: &str = "probe";
 const TEMPORARY: &str = "tmp";
+const LOCAL: &str = "local";
 
 /// What a pod is told besides what is common to all.
 pub(crate) struct Pod<'a> {
@@ -39,13 +44,19 @@ pub(crate) struct Pod<'a> {
     pub command: &'static str,
     pub resources: &'a Resources,
     pub scratch: &'a Quantity,
+    /// Whether it has the team's login of the database, where there is one, and what the team gives its agents.
+    pub has_secrets: bool,
     pub env: Vec<EnvVar>,
     pub volumes: Vec<(Volume, VolumeMount)>,
 }
 
-/// A pod of the worker's image. Without a database there is none.
-pub(crate) fn pod(settings: &Settings, of: Pod) -> Option<PodSpec> {
-    let database = settings.database.clone()?.qualified(&settings.platform_suffix());
+/// A pod of the worker's image.
+pub(crate) fn pod(settings: &Settings, of: Pod) -> PodSpec {
+    let database = settings.database.clone().filter(|_| of.has_secrets).map(|url| url.qualified(&settings.platform_suffix()));
+    let given = EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: AGENT_ENV.to_owned(), optional: Some(true) }),
+        ..EnvFromSource::default()
+    };
     let template = settings.agent_defaults.pod_template.clone();
     let image = &settings.worker.image;
     let scratch = Volume {
@@ -60,11 +71,8 @@ pub(crate) fn pod(settings: &Settings, of: Pod) -> Option<PodSpec> {
         // As of agents: an image without a slash was put on the node by hand.
         image_pull_policy: Some(if image.contains('/') { "IfNotPresent" } else { "Never" }.to_owned()),
         args: Some(vec![of.command.to_owned()]),
-        env_from: Some(vec![EnvFromSource {
-            secret_ref: Some(SecretEnvSource { name: AGENT_ENV.to_owned(), optional: Some(true) }),
-            ..EnvFromSource::default()
-        }]),
-        env: Some(env(settings, &database, of.team).into_iter().chain(of.env).collect()),
+        env_from: of.has_secrets.then(|| vec![given]),
+        env: Some(env(settings, database.as_ref(), of.team).into_iter().chain(of.env).collect()),
         resources: Some(requirements(of.resources)),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
@@ -77,7 +85,7 @@ pub(crate) fn pod(settings: &Settings, of: Pod) -> Option<PodSpec> {
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     };
-    Some(PodSpec {
+    PodSpec {
         containers: vec![container],
         volumes: Some(volumes),
         service_account_name: Some("default".to_owned()),
@@ -96,17 +104,19 @@ pub(crate) fn pod(settings: &Settings, of: Pod) -> Option<PodSpec> {
         image_pull_secrets: Some(template.image_pull_secrets).filter(|list| !list.is_empty()),
         runtime_class_name: template.runtime_class_name,
         ..PodSpec::default()
-    })
+    }
 }
 
 /// All of it stands in the container itself, so that no key of a Secret can take its place.
-fn env(settings: &Settings, database: &DatabaseUrl, team: &str) -> Vec<EnvVar> {
+fn env(settings: &Settings, database: Option<&DatabaseUrl>, team: &str) -> Vec<EnvVar> {
     let platform = &settings.platform;
     let url = |url: Option<&String>| url.map(|url| qualified_url(url, &settings.platform_suffix())).unwrap_or_default();
-    let mut env: Vec<EnvVar> =
-        [contract::DATABASE_USER, contract::DATABASE_PASSWORD].into_iter().map(|name| secret(name, RUNTIME_SECRET)).collect();
-    env.push(plain(contract::KNOWLEDGE_URL, &knowledge_url(database)));
-    env.extend(database.sslmode().map(|mode| plain(contract::PGSSLMODE, &escaped(&mode))));
+    let mut env = Vec::new();
+    if let Some(database) = database {
+        env.extend([contract::DATABASE_USER, contract::DATABASE_PASSWORD].map(|name| secret(name, RUNTIME_SECRET)));
+        env.push(plain(contract::KNOWLEDGE_URL, &knowledge_url(database)));
+        env.extend(database.sslmode().map(|mode| plain(contract::PGSSLMODE, &escaped(&mode))));
+    }
     env.push(plain(contract::TEAM, &ids::team(team)));
     env.push(plain(contract::EGRESS_ALLOW, &escaped(&platform.egress_allow.join(","))));
     env.push(plain(contract::EGRESS_PROXY, &escaped(&url(platform.egress_proxy.as_ref()))));
@@ -116,6 +126,13 @@ fn env(settings: &Settings, database: &DatabaseUrl, team: &str) -> Vec<EnvVar> {
     env.extend(settings.ollama_base_url.iter().map(|base| plain(contract::OLLAMA_BASE_URL, &escaped(&url(Some(base))))));
     env.extend(platform.prepared_statements.then(|| plain(contract::DATABASE_PREPARED_STATEMENTS, "true")));
     env
+}
+
+/// The team's files, of which `claim` has the volume.
+pub(crate) fn local(claim: &str) -> (Volume, VolumeMount) {
+    let source = PersistentVolumeClaimVolumeSource { claim_name: claim.to_owned(), read_only: Some(true) };
+    let volume = Volume { name: LOCAL.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() };
+    (volume, mount(LOCAL, contract::LOCAL_FOLDER, true))
 }
 
 /// The database of chunks by the team's login, which the kubelet puts in.

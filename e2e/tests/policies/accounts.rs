@@ -63,11 +63,20 @@ fn job(change: impl FnOnce(&mut Value)) -> Value {
 
 /// The same of an evaluation.
 fn evaluator(run: &str, name: &str, image: &str) -> Value {
+    job_of("EvaluationRun", run, name, image)
+}
+
+/// The same of the test of an integration's files.
+fn probe(integration: &str, name: &str, image: &str) -> Value {
+    job_of("Integration", integration, name, image)
+}
+
+fn job_of(kind: &str, owner_name: &str, name: &str, image: &str) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     job(|job| {
         job["metadata"]["name"] = json!(name);
         let owner = &mut job["metadata"]["ownerReferences"][0];
-        (owner["kind"], owner["name"]) = (json!("EvaluationRun"), json!(run));
+        (owner["kind"], owner["name"]) = (json!(kind), json!(owner_name));
         job["spec"]["template"]["spec"]["containers"][0]["image"] = json!(format!("slipway.dev/slipway-{image}:{version}"));
     })
 }
@@ -129,8 +138,8 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let bind: &[&str] = &["may bind slipway-team-secrets to itself", "see roleRef and subjects"];
     let rights: &[&str] = &["RoleBindings in team-* namespaces, and no other rights: not roles"];
     let delete: &[&str] = &["deletes its own, slipway-team-secrets"];
-    let named: &[&str] = &["writes Jobs named ingest-* or evaluate-*"];
-    let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Ingestion or EvaluationRun that it is named after"];
+    let named: &[&str] = &["writes Jobs named ingest-*, evaluate-* or test-*"];
+    let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Ingestion, EvaluationRun or Integration that it is named after"];
     let image: &[&str] = &["runs the image of the chart's value worker.image, or runtime.image to evaluate"];
     let mut first = pod()["spec"]["containers"].clone();
     first[0]["name"] = json!("first");
@@ -175,6 +184,11 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), evaluator("probe", "evaluate-probe", "worker"), image),
         Try::with(create(here), evaluator("probe", "ingest-probe", "worker"), owned),
         Try::with(create(here), evaluator("probe", "evaluate-other", "runtime"), owned),
+        Try::with(create(here), probe("probe", "test-probe", "worker"), &[]),
+        Try::with(create(here), probe(&"a".repeat(60), "test-hash", "worker"), &[]),
+        Try::with(create(here), probe("probe", "test-probe", "runtime"), image),
+        Try::with(create(here), probe("probe", "test-other", "worker"), owned),
+        Try::with(create(here), probe("probe", "ingest-probe", "worker"), owned),
         Try::new(format!("-n {here} create cronjob ingest-probe --image=c --schedule=@daily {dry}"), named),
         Try::with(create("default"), secrets(&account(name)), away),
         Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),

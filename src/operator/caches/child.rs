@@ -151,7 +151,7 @@ impl Child {
 pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
     let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
     owner.filter(|owner| owner.api_version.starts_with(slipway_api::GROUP)).is_some_and(|owner| {
-        let names = [labels::AGENT, labels::SKILL, labels::TEAM, labels::INGESTION, labels::EVALUATION];
+        let names = [labels::AGENT, labels::SKILL, labels::TEAM, labels::INGESTION, labels::INTEGRATION, labels::EVALUATION];
         names.iter().any(|label| object.labels().get(*label) == Some(&owner.name))
     })
 }

@@ -13,7 +13,7 @@ pub(crate) struct SecretState {
     /// Whether agents may use it.
     pub readable: bool,
     pub keys: Vec<String>,
-    /// A keyed hash over names and values.
+    /// A keyed hash over names and values, and over what says that they were written anew.
     pub hash: [u8; 32],
 }
 
@@ -21,10 +21,13 @@ impl SecretState {
     pub(crate) fn of(secret: &Secret, key: &[u8]) -> Self {
         let labelled = secret.labels().get(labels::AGENT_READABLE).is_some_and(|value| value == "true");
         let data = secret.data.iter().flatten();
+        let pairs = data.clone().map(|(name, ByteString(value))| (name.as_bytes(), value.as_slice()));
+        // No key of a Secret has a slash in it.
+        let written = secret.annotations().get(labels::WRITTEN).map(|text| (labels::WRITTEN.as_bytes(), text.as_bytes()));
         Self {
             readable: labelled || secret.name_any() == AGENT_ENV,
-            keys: data.clone().map(|(name, _)| name.clone()).collect(),
-            hash: keyed_hash(key, data.map(|(name, ByteString(value))| (name.as_bytes(), value.as_slice()))),
+            keys: data.map(|(name, _)| name.clone()).collect(),
+            hash: keyed_hash(key, pairs.chain(written)),
         }
     }
 }
@@ -53,9 +56,11 @@ mod tests {
         let of = |yaml: &str, key: &[u8]| SecretState::of(&secret(yaml), key).hash;
         let one = of("{metadata: {name: s}, data: {a: eA==}}", b"k");
         assert_eq!(one, of("{metadata: {name: s}, data: {a: eA==}}", b"k"));
-        for (yaml, key) in [("{data: {a: eQ==}}", b"k"), ("{data: {b: eA==}}", b"k"), ("{data: {a: eA==}}", b"l")] {
+        let anew = "{metadata: {annotations: {agents.slipway.dev/written: '1'}}, data: {a: eA==}}";
+        for (yaml, key) in [("{data: {a: eQ==}}", b"k"), ("{data: {b: eA==}}", b"k"), ("{data: {a: eA==}}", b"l"), (anew, b"k")] {
             assert_ne!(one, of(yaml, key), "{yaml}");
         }
+        assert_eq!(one, of("{metadata: {annotations: {example.com/a: '1'}}, data: {a: eA==}}", b"k"));
     }
 
     #[test]

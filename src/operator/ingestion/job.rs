@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use slipway_api::{Ingestion, contract, labels};
@@ -18,7 +18,6 @@ const RETRIES: i32 = 3;
 /// How long a Job stays that has ended. What came of it is in the database by then, and in the status.
 const JOB_TTL_SECONDS: i32 = 3600;
 const CREDENTIALS: &str = "credentials";
-const LOCAL: &str = "local";
 
 pub(super) fn name(ingestion: &str) -> String {
     format!("ingest-{ingestion}")
@@ -26,6 +25,7 @@ pub(super) fn name(ingestion: &str) -> String {
 
 /// None without a database.
 pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work: &Work) -> Option<Job> {
+    settings.database.as_ref()?;
     let own = ingestion.name_any();
     let limits = &settings.worker.ingestion;
     // Plain structs of strings and numbers: there is nothing in them that could fail.
@@ -38,10 +38,11 @@ pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work
             command: "ingest",
             resources: &limits.resources,
             scratch: &limits.scratch,
+            has_secrets: true,
             env: vec![plain(contract::INGESTION, &escaped(&config))],
             volumes: volumes(work),
         },
-    )?;
+    );
     let template = &settings.agent_defaults.pod_template;
     let mut all = template.labels.clone();
     let owned = labels(&own);
@@ -86,11 +87,7 @@ fn volumes(work: &Work) -> Vec<(Volume, VolumeMount)> {
         let volume = Volume { name: CREDENTIALS.to_owned(), secret: Some(source), ..Volume::default() };
         (volume, mount(CREDENTIALS, contract::CREDENTIALS, true))
     });
-    let local = work.volume.as_ref().map(|claim| {
-        let source = PersistentVolumeClaimVolumeSource { claim_name: claim.clone(), read_only: Some(true) };
-        let volume = Volume { name: LOCAL.to_owned(), persistent_volume_claim: Some(source), ..Volume::default() };
-        (volume, mount(LOCAL, contract::LOCAL_FOLDER, true))
-    });
+    let local = work.volume.as_deref().map(worker::local);
     credentials.into_iter().chain(local).collect()
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Surroundings<'a> {
     pub access: &'a Access,
     /// Whether Kubernetes can count objects of our kinds by now.
     pub counts: bool,
-    /// Whether the team has a KnowledgeBase or an Integration.
+    /// Whether the team has a KnowledgeBase, with a database, or an Integration.
     pub has_worker: bool,
     /// A hash over the Secrets that the worker reads.
     pub secrets_hash: Option<&'a str>,
@@ -76,13 +76,13 @@ pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(Chil
     if team.spec.container_limits.is_some() {
         all.push((ChildKind::LimitRange, value(&limits(team))?));
     }
-    if let Some(deployment) = worker::deployment(team, settings, secrets_hash).filter(|_| has_worker) {
+    if has_worker {
         if settings.team_network.enabled {
             for policy in worker::network_policies(team, settings) {
                 all.push((ChildKind::NetworkPolicy, value(&policy)?));
             }
         }
-        all.push((ChildKind::Deployment, value(&deployment)?));
+        all.push((ChildKind::Deployment, value(&worker::deployment(team, settings, secrets_hash))?));
         all.push((ChildKind::Service, value(&worker::service(team))?));
     }
     // The last one, as a quota of Secrets may refuse it.
@@ -388,7 +388,12 @@ mod tests {
             children.into_iter().filter_map(of_worker).collect::<BTreeMap<_, _>>()
         };
         assert!(named(&settings, false).is_empty());
-        assert!(named(&crate::testing::settings(None), true).is_empty(), "without a database there is nothing to search");
+        let bare = named(&crate::testing::settings(None), true);
+        let env = bare[&(ChildKind::Deployment, "slipway-worker".to_owned())]["spec"]["template"]["spec"]["containers"][0]["env"]
+            .as_array()
+            .unwrap();
+        let has = |name: &str| env.iter().any(|env| env["name"] == name);
+        assert!(has("RUNTIME_TEAM") && !has("SLIPWAY_KNOWLEDGE_URL") && !has("RUNTIME_DATABASE_PASSWORD"), "{env:?}");
         let all = named(&settings, true);
         let of = |kind, name: &str| &all[&(kind, name.to_owned())];
         assert_eq!(all.len(), 4);

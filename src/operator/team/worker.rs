@@ -1,5 +1,5 @@
 //! The team's worker, which searches its knowledge bases, takes uploads, and connects to its integrations: a Deployment and a Service
-//! while the team has a KnowledgeBase or an Integration; and where workers and ingestions may connect to.
+//! while the team has a KnowledgeBase (and the platform a database) or an Integration; and where workers and ingestions may connect to.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{ContainerPort, HTTPGetAction, PodSpec, PodTemplateSpec, Probe, Service, ServicePort, ServiceSpec};
@@ -18,8 +18,8 @@ const HTTP: &str = "http";
 /// The most bytes of files that a worker writes for a while: an upload goes to the database in parts.
 const SCRATCH: &str = "256Mi";
 
-/// None without a database. A change of the Secrets that it reads replaces its pod.
-pub(super) fn deployment(team: &Team, settings: &Settings, secrets_hash: Option<&str>) -> Option<Deployment> {
+/// Without a database it has its integrations alone. A change of the Secrets that it reads replaces its pod.
+pub(super) fn deployment(team: &Team, settings: &Settings, secrets_hash: Option<&str>) -> Deployment {
     let slug = team.name_any();
     let scratch = Quantity(SCRATCH.to_owned());
     let pod = worker::pod(
@@ -30,10 +30,11 @@ pub(super) fn deployment(team: &Team, settings: &Settings, secrets_hash: Option<
             command: "serve",
             resources: &settings.worker.resources,
             scratch: &scratch,
+            has_secrets: true,
             env: Vec::new(),
             volumes: Vec::new(),
         },
-    )?;
+    );
     let template = &settings.agent_defaults.pod_template;
     let mut metadata = meta(team, NAME);
     metadata.labels.get_or_insert_default().extend(worker::component_labels(NAME, WORKER));
@@ -41,7 +42,7 @@ pub(super) fn deployment(team: &Team, settings: &Settings, secrets_hash: Option<
     labels.extend(metadata.labels.clone().unwrap_or_default());
     let mut annotations = template.annotations.clone();
     annotations.extend(secrets_hash.map(|hash| (labels::SECRETS_HASH.to_owned(), hash.to_owned())));
-    Some(Deployment {
+    Deployment {
         metadata,
         spec: Some(DeploymentSpec {
             replicas: Some(1),
@@ -58,7 +59,7 @@ pub(super) fn deployment(team: &Team, settings: &Settings, secrets_hash: Option<
             ..DeploymentSpec::default()
         }),
         ..Deployment::default()
-    })
+    }
 }
 
 fn serving(mut pod: PodSpec) -> PodSpec {
