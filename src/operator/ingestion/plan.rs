@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_an_integration_keeps_its_name_when_the_server_moves() {
+    fn a_source_keeps_its_name_when_its_integrations_server_moves() {
         let base = base();
         let work = |endpoint: &str| {
             let source = format!("{{s3: {{bucket: docs, endpoint: '{endpoint}', region: eu-1}}, credentialsSecret: in-files}}");

@@ -109,7 +109,7 @@ async fn an_agent_with_integrations() {
 }
 
 #[tokio::test]
-async fn a_changed_integration_rolls_the_agents_that_name_it_and_no_other() {
+async fn a_changed_integration_rolls_who_names_it_and_no_other() {
     const AGENTS: [&str; 4] = ["both", "models", "plain", "tools"];
     let agents = [
         named("both", &format!("{MODELS}, strategy: agent-react, tools: [load]")),
@@ -170,7 +170,7 @@ async fn a_changed_integration_rolls_the_agents_that_name_it_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_an_integration_cannot_give_is_a_fault_that_names_the_field() {
+async fn what_an_integration_cannot_give_is_a_fault_of_its_field() {
     let tools = "strategy: agent-react, tools: [load]";
     let load = |with: &str| LOAD.replace("integration: in_metrics", with);
     let unseen = "---\nkind: Integration\nmetadata: {name: metrics}\nspec: {name: M, prometheus: {url: 'https://m.example'}}\n".to_owned();

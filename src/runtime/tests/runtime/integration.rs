@@ -37,13 +37,13 @@ impl Servers {
         vec![
             ("RUNTIME_MODEL_TYPE", "openai"),
             ("RUNTIME_MODEL_ID", "main"),
-            ("RUNTIME_MODEL_BASE_URL", &self.own),
+            ("RUNTIME_MODEL_BASE_URL", self.own.as_str()),
             ("RUNTIME_MODEL_API_KEY", "sk-own"),
         ]
     }
 
     fn secrets(&self) -> Vec<(&str, &str)> {
-        vec![("OPENAI_BASE_URL", &self.other), ("OPENAI_API_KEY", "sk-other")]
+        vec![("OPENAI_BASE_URL", self.other.as_str()), ("OPENAI_API_KEY", "sk-other")]
     }
 
     /// What a server has been asked: login and model, each once.
