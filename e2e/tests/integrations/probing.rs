@@ -3,22 +3,27 @@
 use std::net::SocketAddr;
 use std::thread;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_e2e::{Api, Fence, Team, condition, fresh, poll};
-use slipway_peers::{Prometheus, Server, changing_server_at, mlflow, mock_llm_at, moto, skip};
+use slipway_peers::{Prometheus, Server, changing_server_with_token, mlflow_with_login, mock_llm_at, moto, skip};
 
 use super::bridge::Bridge;
-use super::receiver::Receiver;
+use super::receiver::{HOOK, Receiver, SLACK, signing_secret};
 use super::{connected, failed, integration, login, patch, reason, tested};
 use crate::knowledge::Volume;
 use crate::tools::on_the_node;
 
 /// Whom Moto takes for the owner of a bucket; it does not look at the signature.
 const OWNER: &str = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x";
+/// Of MLflow's and of the MCP server.
+const PASSWORD: &str = "planted-password-1";
 /// How long an Event about a fault may take: it has to stand for a while.
 const TOLD: u64 = 30;
+
+/// The login of a user.
+pub(super) fn by_password(user: &str, password: &str) -> Value {
+    json!({"username": user, "password": password})
+}
 
 /// Moto with a bucket `docs` that holds these files.
 pub(super) fn bucket(files: &[(&str, &str)]) -> Server {
@@ -29,10 +34,6 @@ pub(super) fn bucket(files: &[(&str, &str)]) -> Server {
         assert_eq!(call.send().status, 200, "PUT {path}");
     }
     moto
-}
-
-pub(super) fn signing_secret() -> String {
-    format!("whsec_{}", STANDARD.encode([7; 32]))
 }
 
 /// The reasons of the Events about an Integration.
@@ -50,18 +51,18 @@ fn each_type_is_tested_from_the_teams_worker() {
     let team = Team::with(&fresh("integrated"), &json!({"knowledgeVolume": "handbook"}));
     let Some(volume) = Volume::of(&team) else { return };
     volume.write("leave.md", "# Leave\n");
-    let servers = [mlflow as fn() -> Server, || bucket(&[])].map(thread::spawn);
-    let metrics = Prometheus::start(&[], &[]);
+    let servers = [(|| mlflow_with_login(PASSWORD)) as fn() -> Server, || bucket(&[])].map(thread::spawn);
+    let metrics = Prometheus::with_login();
     let (Some(at), Some(metrics)) = (on_the_node(), Bridge::to(&metrics.url()).zip(Some(metrics))) else { return };
-    let tools = changing_server_at(at);
+    let tools = changing_server_with_token(at, PASSWORD);
     let Some(at) = on_the_node() else { return };
     let models = mock_llm_at(at, "{}");
     let [runs, files] = servers.map(|server| server.join().unwrap());
     let (Some(runs_at), Some(files_at)) = (Bridge::to(runs.url()), Bridge::to(files.url())) else { return };
 
     let types = [
-        ("metrics", "prometheus", json!({"prometheus": {"url": metrics.0.url()}}), json!({})),
-        ("runs", "mlflow", json!({"mlflow": {"url": runs_at.url()}}), json!({})),
+        ("metrics", "prometheus", json!({"prometheus": {"url": metrics.0.url()}}), by_password(Prometheus::USER, Prometheus::PASSWORD)),
+        ("runs", "mlflow", json!({"mlflow": {"url": runs_at.url()}}), by_password("admin", PASSWORD)),
         (
             "files",
             "s3",
@@ -69,14 +70,9 @@ fn each_type_is_tested_from_the_teams_worker() {
             json!({"access_key_id": "AKIAIOSFODNN7EXAMPLE", "secret_access_key": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}),
         ),
         ("models", "openai", json!({"openai": {"baseUrl": format!("{}/v1", models.url()), "model": "m"}}), json!({"api_key": "sk-none"})),
-        ("tools", "mcp", json!({"mcp": {"url": tools.url()}}), json!({})),
-        (
-            "hook",
-            "webhook",
-            json!({"webhook": {"url": receiver.url("/hook")}}),
-            json!({"signing_secret": signing_secret(), "token": "t-1"}),
-        ),
-        ("chat", "slack", json!({"slack": {"channel": "#alerts"}}), json!({"webhook_url": receiver.url("/chat")})),
+        ("tools", "mcp", json!({"mcp": {"url": tools.url()}}), json!({"token": PASSWORD})),
+        ("hook", "webhook", json!({"webhook": {"url": receiver.url(HOOK)}}), json!({"signing_secret": signing_secret(), "token": "t-1"})),
+        ("chat", "slack", json!({"slack": {"channel": "#alerts"}}), json!({"webhook_url": receiver.url(SLACK)})),
         ("share", "local", json!({"local": {}}), json!({})),
     ];
     for (name, _, spec, secret) in &types {
@@ -103,10 +99,9 @@ fn each_type_is_tested_from_the_teams_worker() {
         assert!(row.contains(kind) && row.contains("Connected"), "{name} should be connected in {table}");
     }
     // A receiver knows whose test it is.
-    let hook = receiver.heard("/hook").pop().unwrap();
-    assert!(hook.json()["type"] == "test" && hook.is_signed(&signing_secret()), "{hook:?}");
-    assert_eq!(hook.header("authorization"), "Bearer t-1");
-    assert!(receiver.heard("/chat").iter().any(|heard| heard.json()["text"].is_string()), "a line is posted");
+    let hook = receiver.heard(HOOK).pop().unwrap();
+    assert!(hook.json()["type"] == "test" && hook.is_good() && hook.token() == "t-1", "{hook:?}");
+    assert!(receiver.heard(SLACK).iter().any(|heard| heard.json()["text"].is_string() && heard.is_good()), "a line is posted");
     told_alike_and_found_out(&team, &receiver);
 }
 
@@ -123,34 +118,39 @@ fn told_alike_and_found_out(team: &Team, receiver: &Receiver) {
     let view = shown("metrics");
     assert_eq!((&view["status"], &view["last_test"]["message"]), (&json!("connected"), &by_kubectl["message"]), "{view:#}");
 
-    receiver.answer("/hook", &[401]);
+    receiver.refuse_one(401);
     let refused = tested(team, "hook", "refused");
     let says = refused["message"].as_str().unwrap_or_default();
     assert!(refused["reason"] == "Unauthorized" && says.contains("401") && !says.contains("t-1"), "{refused:#}");
     assert_eq!(failed(team, "hook", "Unauthorized"), says);
     assert_eq!(tested(team, "hook", "again")["succeeded"], true);
+    login(team, "metrics", &by_password(Prometheus::USER, "hunter3-is-wrong"));
+    let message = failed(team, "metrics", "Unauthorized");
+    assert!(!message.contains("hunter"), "{message}");
+    login(team, "metrics", &by_password(Prometheus::USER, Prometheus::PASSWORD));
+    connected(team, "metrics");
 
     // Nobody is there.
     let Some(nowhere) = on_the_node() else { return };
-    patch(team, "metrics", &json!({"prometheus": {"url": format!("http://{nowhere}")}}));
-    let message = failed(team, "metrics", "Unreachable");
+    integration(team, "plain", &json!({"prometheus": {"url": format!("http://{nowhere}")}}));
+    let message = failed(team, "plain", "Unreachable");
     assert!(message.contains(&nowhere.to_string()), "{message}");
-    let by_rest = asked("metrics");
+    let by_rest = asked("in_plain");
     assert_eq!(
         (&by_rest["status"], &by_rest["message"]),
         (&json!("error"), &json!(message)),
         "it is the test's answer, and no error of REST's"
     );
-    patch(team, "metrics", &json!({"prometheus": {"url": "http://10.255.255.1:9090"}}));
-    let message = failed(team, "metrics", "AddressNotAllowed");
+    patch(team, "plain", &json!({"prometheus": {"url": "http://10.255.255.1:9090"}}));
+    let message = failed(team, "plain", "AddressNotAllowed");
     assert!(message.contains("agents.egressAllow"), "{message}");
-    assert_eq!(asked("metrics")["status"], "error");
+    assert_eq!(asked("in_plain")["status"], "error");
     poll(TOLD, || {
-        let told = told(team, "metrics");
-        let has = |reason: &str| told.iter().any(|found| found == reason);
-        if has("IntegrationConnected") && has("IntegrationFailed") { Ok(()) } else { Err(format!("both should be told: {told:?}")) }
+        let (good, bad) = (told(team, "metrics"), told(team, "plain"));
+        let is_told = good.iter().any(|reason| reason == "IntegrationConnected") && bad.iter().any(|reason| reason == "IntegrationFailed");
+        if is_told { Ok(()) } else { Err(format!("both should be told: {good:?}, {bad:?}")) }
     });
-    assert_eq!(shown("metrics")["status"], "error");
+    assert_eq!(shown("plain")["status"], "error");
 }
 
 /// The local cluster's network heeds no policies by itself, so that the way is shown to be open first.
@@ -162,18 +162,18 @@ fn the_workers_network_policy_is_what_a_test_meets() {
     }
     let Some(receiver) = Receiver::start() else { return };
     let team = Team::new(&fresh("confined"));
-    integration(&team, "hook", &json!({"webhook": {"url": receiver.url("/hook")}}));
+    integration(&team, "hook", &json!({"webhook": {"url": receiver.url(HOOK)}}));
     login(&team, "hook", &json!({"signing_secret": signing_secret()}));
     connected(&team, "hook");
-    let before = receiver.heard("/hook").len();
+    let before = receiver.heard(HOOK).len();
     let mut fence = Fence::around("worker", &[&team.namespace]);
     let closed = tested(&team, "hook", "fenced");
     let message = closed["message"].as_str().unwrap_or_default();
     assert!(closed["reason"] == "TimedOut" && message.contains("worker.egress"), "{closed:#}");
-    assert_eq!(receiver.heard("/hook").len(), before, "nothing got through");
+    assert_eq!(receiver.heard(HOOK).len(), before, "nothing got through");
 
     // As the chart's value would have it.
-    let address = receiver.url("").trim_start_matches("http://").parse::<SocketAddr>().unwrap().ip();
+    let address = receiver.place().parse::<SocketAddr>().unwrap().ip();
     team.apply(&json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "receiver"},
         "spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "slipway-worker"}}, "policyTypes": ["Egress"],
@@ -181,7 +181,7 @@ fn the_workers_network_policy_is_what_a_test_meets() {
     }));
     fence.renew();
     assert_eq!(tested(&team, "hook", "opened")["succeeded"], true);
-    assert_eq!(receiver.heard("/hook").len(), before + 1);
+    assert_eq!(receiver.heard(HOOK).len(), before + 1);
 }
 
 /// Whoever may write an Integration cannot have any Secret of the team sent to a server of theirs.
@@ -190,8 +190,8 @@ fn a_login_is_the_integrations_own_or_one_that_is_labelled() {
     let Some(receiver) = Receiver::start() else { return };
     let team = Team::new(&fresh("logins"));
     let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"signing_secret": signing_secret()}});
-    let hook = |secret: &str| json!({"webhook": {"url": receiver.url("/hook")}, "credentialsSecret": secret});
-    integration(&team, "hook", &json!({"webhook": {"url": receiver.url("/hook")}}));
+    let hook = |secret: &str| json!({"webhook": {"url": receiver.url(HOOK)}, "credentialsSecret": secret});
+    integration(&team, "hook", &json!({"webhook": {"url": receiver.url(HOOK)}}));
     let message = failed(&team, "hook", "SecretMissing");
     assert!(message.contains("in-hook"), "{message}");
     team.apply(&secret("theirs"));
@@ -202,7 +202,7 @@ fn a_login_is_the_integrations_own_or_one_that_is_labelled() {
     login(&team, "other", &json!({"signing_secret": "whsec_"}));
     integration(&team, "hook", &hook("in-other"));
     failed(&team, "hook", "SecretNotAllowed");
-    assert!(receiver.heard("/hook").is_empty(), "nothing was sent");
+    assert!(receiver.heard(HOOK).is_empty(), "nothing was sent");
     team.secret("shared", &json!({"signing_secret": signing_secret()}));
     integration(&team, "hook", &hook("shared"));
     connected(&team, "hook");

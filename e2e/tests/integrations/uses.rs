@@ -5,8 +5,8 @@ use slipway_e2e::{Agent, Team, condition, fresh, platform, poll, until};
 use slipway_peers::{Prometheus, mock_llm_at, skip};
 
 use super::bridge::Bridge;
-use super::probing::{bucket, signing_secret};
-use super::receiver::{Heard, Receiver};
+use super::probing::{bucket, by_password};
+use super::receiver::{HOOK, Heard, Receiver, signing_secret};
 use super::{connected, failed, integration, login, patch, tested};
 use crate::secrets::appear_nowhere;
 use crate::tools::on_the_node;
@@ -39,7 +39,7 @@ fn a_source_a_tool_and_a_model_use_one() {
         return;
     };
     let models = mock_llm_at(at, "{}");
-    let metrics = Prometheus::start(&[], &[]);
+    let metrics = Prometheus::with_login();
     let files = bucket(&[("leave.md", "# Leave\n\nEvery employee has thirty days of paid holiday a year.\n")]);
     let (Some(metrics_at), Some(files_at)) = (Bridge::to(&metrics.url()), Bridge::to(files.url())) else { return };
     let team = Team::new(&fresh("uses"));
@@ -47,7 +47,7 @@ fn a_source_a_tool_and_a_model_use_one() {
     integration(&team, "metrics", &json!({"prometheus": {"url": metrics_at.url()}}));
     integration(&team, "files", &json!({"s3": {"endpoint": files_at.url()}}));
     login(&team, "llm", &json!({"api_key": planted("model")}));
-    login(&team, "metrics", &json!({"token": planted("tool")}));
+    login(&team, "metrics", &by_password(Prometheus::USER, Prometheus::PASSWORD));
     login(&team, "files", &json!({"access_key_id": "AKIAIOSFODNN7EXAMPLE", "secret_access_key": planted("source")}));
     for name in ["llm", "metrics", "files"] {
         connected(&team, name);
@@ -60,7 +60,7 @@ fn a_source_a_tool_and_a_model_use_one() {
         &json!({"name": "docs", "sources": [{"name": "bucket", "s3": {"bucket": "docs"}, "integration": "files"}]}),
     ));
     team.apply(&object("Ingestion", "first", &json!({"knowledgeBase": "docs", "sourceName": "bucket"})));
-    // A Tool, whose login comes with the server.
+    // A Tool, whose login comes with the server: user and password, which that asks for.
     let query = json!([{"name": "query", "type": "string", "required": true}]);
     team.tool(
         "load",
@@ -86,7 +86,7 @@ fn a_source_a_tool_and_a_model_use_one() {
     });
     assert_eq!((&ingested["phase"], &ingested["documents"]["changed"]), (&json!("Completed"), &json!(1)), "{ingested:#}");
     let pods = ["agents.slipway.dev/agent=caller", "agents.slipway.dev/agent=talks", "app.kubernetes.io/name=slipway-worker"];
-    appear_nowhere(&team, &["model", "tool", "source"].map(planted), &pods.map(str::to_owned));
+    appear_nowhere(&team, &[planted("model"), planted("source"), Prometheus::PASSWORD.to_owned()], &pods.map(str::to_owned));
 }
 
 /// Whoever may write Integrations and Tools may not read Secrets: so neither has a login of the platform's sent elsewhere.
@@ -95,11 +95,11 @@ fn a_login_goes_to_another_host_only_once_it_is_written_anew() {
     let (Some(first), Some(second)) = (Receiver::start(), Receiver::start()) else { return };
     let team = Team::new(&fresh("moved"));
     let secret = |token: &str| json!({"signing_secret": signing_secret(), "token": token});
-    integration(&team, "hook", &json!({"webhook": {"url": first.url("/hook")}}));
+    integration(&team, "hook", &json!({"webhook": {"url": first.url(HOOK)}}));
     login(&team, "hook", &secret(&planted("first")));
     connected(&team, "hook");
-    let bearer = |heard: &Heard| heard.header("authorization").trim_start_matches("Bearer ").to_owned();
-    assert_eq!(first.heard("/hook").iter().map(bearer).next_back(), Some(planted("first")));
+    let bearer = |heard: &Heard| heard.token().to_owned();
+    assert_eq!(first.heard(HOOK).iter().map(bearer).next_back(), Some(planted("first")));
     team.tool("send", &json!({"type": "http", "method": "POST", "endpoint": "/alert", "integration": "hook"}));
     let agent = caller(&team, "send");
     agent.ready();
@@ -107,9 +107,9 @@ fn a_login_goes_to_another_host_only_once_it_is_written_anew() {
     send();
     assert_eq!(first.heard("/hook/alert").iter().map(bearer).collect::<Vec<_>>(), [planted("first")]);
 
-    patch(&team, "hook", &json!({"webhook": {"url": second.url("/hook")}}));
+    patch(&team, "hook", &json!({"webhook": {"url": second.url(HOOK)}}));
     let message = failed(&team, "hook", "CredentialsForAnotherHost");
-    assert!(message.contains(first.url("").trim_start_matches("http://")), "it says whose login it is: {message}");
+    assert!(message.contains(first.place()), "it says whose login it is: {message}");
     let message = agent.stalled(&["CredentialsForAnotherHost"], 30);
     assert!(message.contains("send"), "{message}");
     assert_eq!(tested(&team, "hook", "please")["reason"], "CredentialsForAnotherHost");
@@ -123,7 +123,7 @@ fn a_login_goes_to_another_host_only_once_it_is_written_anew() {
     thief.stalled(&["SecretNotAllowed"], 30);
     thief.patch(&json!({"tools": [], "envSecrets": ["in-hook"]}));
     thief.stalled(&["SecretNotAllowed"], 30);
-    assert!(second.heard("/hook").is_empty() && second.heard("/hook/alert").is_empty() && second.heard("/mine").is_empty());
+    assert!(second.heard(HOOK).is_empty() && second.heard("/hook/alert").is_empty() && second.heard("/mine").is_empty());
 
     login(&team, "hook", &secret(&planted("second")));
     connected(&team, "hook");
@@ -133,6 +133,6 @@ fn a_login_goes_to_another_host_only_once_it_is_written_anew() {
         send();
         if second.heard("/hook/alert").is_empty() { Err("the other host should be asked".to_owned()) } else { Ok(()) }
     });
-    let heard = [second.heard("/hook"), second.heard("/hook/alert")].concat();
+    let heard = [second.heard(HOOK), second.heard("/hook/alert")].concat();
     assert!(heard.len() > 1 && heard.iter().map(bearer).all(|token| token == planted("second")), "{heard:?}");
 }
