@@ -107,6 +107,13 @@ impl<'a> Home<'a> {
     }
 
     #[track_caller]
+    pub fn integration(&self, name: &str, spec: &Value) {
+        let mut whole = json!({"name": "An integration"});
+        merge(&mut whole, spec);
+        self.put("Integration", name, &whole);
+    }
+
+    #[track_caller]
     pub fn skill(&self, name: &str, instructions: &str) {
         self.put("Skill", name, &json!({"name": name, "description": "What it is for.", "instructions": instructions}));
     }
@@ -139,10 +146,15 @@ impl<'a> Home<'a> {
     /// The reasons of the Events about an Agent, one an Event.
     #[track_caller]
     pub fn told(&self, agent: &str) -> Vec<String> {
+        self.events("Agent", agent).iter().filter_map(|event| event["reason"].as_str()).map(str::to_owned).collect()
+    }
+
+    /// The Events about an object.
+    #[track_caller]
+    pub fn events(&self, kind: &str, name: &str) -> Vec<Value> {
         let list = self.ground.get(&format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace));
-        let about = |event: &&Value| event["regarding"]["kind"] == "Agent" && event["regarding"]["name"] == agent;
-        let events = list["items"].as_array().into_iter().flatten().filter(about);
-        events.filter_map(|event| event["reason"].as_str()).map(str::to_owned).collect()
+        let about = |event: &&Value| event["regarding"]["kind"] == kind && event["regarding"]["name"] == name;
+        list["items"].as_array().into_iter().flatten().filter(about).cloned().collect()
     }
 
     /// What an agent runs and what its releases say: its prompt and version, each release's version and phase.

@@ -106,14 +106,14 @@ fn pdf(line: &str) -> String {
 }
 
 /// A volume of the team whose files the test writes. None where the node is another machine.
-struct Volume {
+pub(crate) struct Volume {
     folder: tempfile::TempDir,
     name: String,
 }
 
 impl Volume {
     #[track_caller]
-    fn of(team: &Team) -> Option<Self> {
+    pub(crate) fn of(team: &Team) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         // Pods read it as another user.
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -136,7 +136,7 @@ impl Volume {
         Some(Self { folder, name })
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.folder.path().join(name), text).unwrap();
     }
 

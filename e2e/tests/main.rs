@@ -29,6 +29,7 @@ mod faults;
 mod gitops;
 mod governance;
 mod guards;
+mod integrations;
 mod knowledge;
 mod manager;
 mod mutation;

@@ -94,7 +94,14 @@ fn they_appear_nowhere_else() {
     crashing.stalled(&["CrashLoopBackOff"], 60);
     agent.chat("hello");
 
-    let values = ["env", "password", "file", "header"].map(planted);
+    let agents = ["hello", "crashing"].map(|name| format!("agents.slipway.dev/agent={name}"));
+    appear_nowhere(&team, &["env", "password", "file", "header"].map(planted), &agents);
+}
+
+/// What is in Secrets alone is in no object, Event, log or metric. The logs are the platform's, and those of the team's pods that have
+/// these labels.
+#[track_caller]
+pub(crate) fn appear_nowhere(team: &Team, values: &[String], pods: &[String]) {
     let kinds = "agents,tools,teams,knowledgebases,ingestions,integrations,skills,datasets,evaluationruns,guardrailpolicies,deployments,jobs,replicasets,pods,services,configmaps,endpointslices,serviceaccounts,namespaces,leases";
     let mut places = vec![
         ("every object".to_owned(), kubectl(format!("get {kinds} -A -o json")).ok()),
@@ -105,12 +112,12 @@ fn they_appear_nowhere_else() {
     for pod in platform::pods() {
         places.push((format!("metrics of {pod}"), platform::ask(&pod, "/metrics").stdout));
     }
-    for name in ["hello", "crashing"] {
-        places.push((format!("the log of {name}"), team.kubectl(format!("logs -l agents.slipway.dev/agent={name} --tail=-1")).ok()));
+    for label in pods {
+        places.push((format!("the log of {label}"), team.kubectl(format!("logs -l {label} --tail=-1")).ok()));
     }
     for (place, text) in &places {
         assert!(!text.is_empty(), "{place} should have been read");
-        for value in &values {
+        for value in values {
             for (form, form_name) in [(value.clone(), "plain"), (base64(value), "base64"), (hex::encode(value), "hex")] {
                 let at = text.find(&form).map(|at| text[at.saturating_sub(300)..at].to_owned());
                 assert!(at.is_none(), "{value} ({form_name}) is in {place}, after: {}", at.unwrap_or_default());

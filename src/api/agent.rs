@@ -107,7 +107,7 @@ pub struct AgentSpec {
     #[schemars(length(min = 1, max = 256))]
     pub model_id: String,
 
-    /// An Integration of the same namespace, by name or by id (in_...), whose type is modelType, openai or anthropic: the server and the key of all of the agent's models of that provider, its background and judge model too. Left out: OPENAI_BASE_URL, OPENAI_API_KEY and the like of the agent's Secrets.
+    /// An Integration of the same namespace, by name or by id (in_...), whose type is modelType, openai or anthropic: the server and the key of the agent's own models of that provider, its background model too. Its judge keeps to OPENAI_BASE_URL, OPENAI_API_KEY and the like of envSecrets, and so do its models where this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$"))]
     pub model_integration: Option<String>,

@@ -29,6 +29,11 @@ pub const CHANNEL: &str = "RUNTIME_CHANNEL";
 pub const STRATEGY: &str = "RUNTIME_STRATEGY";
 pub const MODEL_TYPE: &str = "RUNTIME_MODEL_TYPE";
 pub const MODEL_ID: &str = "RUNTIME_MODEL_ID";
+/// The server of the agent's own models of the provider in [`MODEL_TYPE`], where the Agent names an integration for them. Judges are
+/// not asked there.
+pub const MODEL_BASE_URL: &str = "RUNTIME_MODEL_BASE_URL";
+/// The key there. With [`MODEL_BASE_URL`] no other key counts.
+pub const MODEL_API_KEY: &str = "RUNTIME_MODEL_API_KEY";
 pub const BACKGROUND_MODEL: &str = "RUNTIME_BACKGROUND_MODEL";
 pub const SYSTEM_PROMPT: &str = "RUNTIME_SYSTEM_PROMPT";
 pub const STORAGE: &str = "RUNTIME_STORAGE";

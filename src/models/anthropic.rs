@@ -9,23 +9,25 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
-use crate::settings::{self, Variables};
+use crate::settings::{self, Place, Variables};
 use crate::transport::Call;
 use crate::wire::{Event, Framing};
 
-const KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
+pub(crate) const PLACE: Place = Place { base: "ANTHROPIC_BASE_URL", key: "ANTHROPIC_API_KEY" };
 const API_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
 pub(crate) struct Anthropic {
     id: String,
     url: Url,
     key: Option<HeaderValue>,
+    place: Place,
 }
 
 impl Anthropic {
-    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
-        let base = settings::base(variables, "ANTHROPIC_BASE_URL", "https://api.anthropic.com")?;
-        Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key: settings::key(variables, &[KEY_VARIABLE], "")? })
+    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, Fault> {
+        let base = settings::base(variables, place.base, "https://api.anthropic.com")?;
+        let key = settings::key(variables, &[place.key], "")?;
+        Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key, place })
     }
 
     fn body(&self, request: &Request) -> Value {
@@ -93,7 +95,7 @@ fn write(message: &Message) -> Value {
 impl ProviderApi for Anthropic {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
-            let key = self.key.clone().ok_or_else(|| settings::missing(KEY_VARIABLE))?;
+            let key = self.key.clone().ok_or_else(|| self.place.missing())?;
             Ok(Call::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
         })
     }
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_request_is_written_as_the_api_takes_it() {
-        let model = Anthropic::open("claude-sonnet-4-5", &|_| None).unwrap();
+        let model = Anthropic::open("claude-sonnet-4-5", PLACE, &|_| None).unwrap();
         let call = ToolCall { id: "f:1".into(), name: "f".into(), arguments: json!("no object"), signature: None };
         let result = ToolResult { id: "f:1".into(), name: "f".into(), content: "failed".into(), is_error: true };
         let request = Request {

@@ -31,7 +31,7 @@ pub use answer::{Answer, Model, Piece, Stop, Usage};
 pub use fault::{Fault, FaultKind};
 pub use message::{Content, Message, Request, Role, ToolCall, ToolResult, ToolSpec};
 pub use prices::cost;
-pub use provider::{Provider, open, open_uri};
+pub use provider::{Provider, open, open_own, open_uri};
 pub use wire::EventReader;
 
 #[cfg(test)]

@@ -11,28 +11,28 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
-use crate::settings::{self, Variables};
+use crate::settings::{self, Place, Variables};
 use crate::transport::Call;
 use crate::wire::{Event, Framing};
 
-const KEY_VARIABLE: &str = "OPENAI_API_KEY";
-const BASE_VARIABLE: &str = "OPENAI_BASE_URL";
+pub(crate) const PLACE: Place = Place { base: "OPENAI_BASE_URL", key: "OPENAI_API_KEY" };
 const DEFAULT_BASE: &str = "https://api.openai.com/v1";
 
 pub(crate) struct OpenAi {
     id: String,
     url: Url,
     key: Option<HeaderValue>,
+    place: Place,
     /// OpenAI itself, which requires a key and the current names of fields; other servers support the older names.
     own: bool,
 }
 
 impl OpenAi {
-    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
-        let base = settings::base(variables, BASE_VARIABLE, DEFAULT_BASE)?;
+    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, Fault> {
+        let base = settings::base(variables, place.base, DEFAULT_BASE)?;
         let own = base.host_str() == Some("api.openai.com");
-        let key = settings::key(variables, &[KEY_VARIABLE], "Bearer ")?;
-        Ok(Self { id: id.to_owned(), url: settings::under(&base, "chat/completions")?, key, own })
+        let key = settings::key(variables, &[place.key], "Bearer ")?;
+        Ok(Self { id: id.to_owned(), url: settings::under(&base, "chat/completions")?, key, place, own })
     }
 
     fn body(&self, request: &Request) -> Value {
@@ -69,7 +69,7 @@ impl ProviderApi for OpenAi {
             let call = Call::json(self.url.clone(), &self.body(request));
             match &self.key {
                 Some(key) => Ok(call.header("authorization", key.clone())),
-                None if self.own => Err(settings::missing(KEY_VARIABLE)),
+                None if self.own => Err(self.place.missing()),
                 None => Ok(call),
             }
         })
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_request_is_written_as_the_api_takes_it() {
-        let model = |base: &str| OpenAi::open("m", &|name| (name == BASE_VARIABLE).then(|| base.to_owned())).unwrap();
+        let model = |base: &str| OpenAi::open("m", PLACE, &|name| (name == PLACE.base).then(|| base.to_owned())).unwrap();
         let call = ToolCall { id: "1".into(), name: "f".into(), arguments: json!({"x": 1}), signature: None };
         let result = ToolResult { id: "1".into(), name: "f".into(), content: "2".into(), is_error: false };
         let request = Request {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Model;
-use crate::anthropic::Anthropic;
+use crate::anthropic::{self, Anthropic};
 use crate::bedrock::Bedrock;
 use crate::exchange::{ProviderApi, RemoteModel};
 use crate::fault::{Fault, FaultKind};
 use crate::google_ai::GoogleAi;
 use crate::ollama::Ollama;
-use crate::openai::OpenAi;
-use crate::settings::{self, Variables};
+use crate::openai::{self, OpenAi};
+use crate::settings::{self, Place, Variables};
 use crate::stub;
 use crate::transport::{Transport, TransportLimits};
 use crate::vertex_ai::VertexAi;
@@ -71,6 +71,24 @@ pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<Str
     open_with_limits(limits(provider, variables)?, provider, id, variables)
 }
 
+/// As `open`, for an agent's own models of its provider: where the platform names these a server, they are asked there, with the key that
+/// it gives beside it and no other. Whoever else asks a model, as a judge does, is to `open` it.
+pub fn open_own(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
+    let place = Place::INTEGRATION;
+    if settings::first(variables, &[place.base]).is_none() {
+        return open(provider, id, variables);
+    }
+    let factory = || -> Result<_, Fault> {
+        let (window, limits) = (settings::window(variables, provider, id)?, limits(provider, variables)?);
+        Ok(ModelFactory { provider, id, window, limits })
+    };
+    match provider {
+        Provider::OpenAi => Ok(factory()?.over(OpenAi::open(id, place, variables)?)),
+        Provider::Anthropic => Ok(factory()?.over(Anthropic::open(id, place, variables)?)),
+        _ => open(provider, id, variables),
+    }
+}
+
 /// As `open`, with limits other than those of the environment.
 pub(crate) fn open_with_limits(
     limits: TransportLimits,
@@ -83,8 +101,8 @@ pub(crate) fn open_with_limits(
     match provider {
         Provider::Stub => stub::open(id, window),
         Provider::Ollama => Ok(opening.over(Ollama::open(id, window, variables)?)),
-        Provider::OpenAi => Ok(opening.over(OpenAi::open(id, variables)?)),
-        Provider::Anthropic => Ok(opening.over(Anthropic::open(id, variables)?)),
+        Provider::OpenAi => Ok(opening.over(OpenAi::open(id, openai::PLACE, variables)?)),
+        Provider::Anthropic => Ok(opening.over(Anthropic::open(id, anthropic::PLACE, variables)?)),
         Provider::GoogleAi => Ok(opening.over(GoogleAi::open(id, variables)?)),
         Provider::VertexAi => Ok(opening.over(VertexAi::open(id, variables)?)),
         Provider::Bedrock => Ok(opening.over(Bedrock::open(id, variables)?)),
@@ -169,6 +187,37 @@ mod tests {
                 (Err(fault), Err(expected)) => assert!(fault.message().contains(expected), "{fault}"),
                 _ => panic!("{uri}"),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agents_own_models_are_asked_where_the_platform_says() {
+        let given = [("OPENAI_API_KEY", "sk-other"), ("ANTHROPIC_API_KEY", "sk-other"), ("RUNTIME_MODEL_BASE_URL", "nonsense")];
+        let variables = |name: &str| given.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        for provider in [Provider::OpenAi, Provider::Anthropic] {
+            let fault = open_own(provider, "m", &variables).err().unwrap();
+            assert!(*fault.kind() == FaultKind::Misconfigured && fault.message().contains("RUNTIME_MODEL_BASE_URL"), "{fault}");
+            assert!(open(provider, "m", &variables).is_ok(), "nobody else is asked there");
+        }
+        assert!(open_own(Provider::GoogleAi, "m", &variables).is_ok(), "no integration gives it a server");
+
+        // The key of another server is not sent to this one, and without a server there is none for the key.
+        for (base, key, named) in [
+            (Some("https://api.openai.com/v1"), None, "RUNTIME_MODEL_API_KEY"),
+            (Some("https://api.openai.com/v1"), Some(" "), "RUNTIME_MODEL_API_KEY"),
+            (None, Some("sk-1"), "OPENAI_API_KEY"),
+        ] {
+            let variables = |name: &str| match name {
+                "RUNTIME_MODEL_BASE_URL" => base.map(str::to_owned),
+                "RUNTIME_MODEL_API_KEY" => key.map(str::to_owned),
+                "OPENAI_API_KEY" => base.map(|_| "sk-other".to_owned()),
+                _ => None,
+            };
+            let model = open_own(Provider::OpenAi, "m", &variables).unwrap();
+            let request = Request { messages: vec![Message::user("hi")], ..Request::default() };
+            let pieces: Vec<_> = model.answer(request).collect().await;
+            let [Err(fault)] = &pieces[..] else { panic!("{pieces:?}") };
+            assert!(*fault.kind() == FaultKind::MissingKey && fault.message().contains(named), "{base:?} {key:?}: {fault}");
         }
     }
 

@@ -13,6 +13,26 @@ pub(crate) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 const WINDOW: &str = "RUNTIME_MODEL_CONTEXT_TOKENS";
 
+/// The variables that say where a provider is asked, and with which key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) base: &'static str,
+    pub(crate) key: &'static str,
+}
+
+impl Place {
+    /// That of an agent's own models, where the platform names them a server. No other key goes there.
+    pub(crate) const INTEGRATION: Self = Self { base: "RUNTIME_MODEL_BASE_URL", key: "RUNTIME_MODEL_API_KEY" };
+
+    pub(crate) fn missing(self) -> Fault {
+        if self != Self::INTEGRATION {
+            return missing(self.key);
+        }
+        let message = format!("{} is not set; put api_key into the Secret of the integration that the agent names", self.key);
+        Fault::new(FaultKind::MissingKey, message)
+    }
+}
+
 /// Name and value of the first of these variables that is set.
 pub(crate) fn first<'a>(variables: Variables<'_>, names: &[&'a str]) -> Option<(&'a str, String)> {
     names.iter().find_map(|name| {

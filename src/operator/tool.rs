@@ -209,7 +209,31 @@ fn events(before: &ToolStatus, now: &ToolStatus) -> Vec<EventSpec> {
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt;
+    use kube::core::DeserializeGuard;
+    use slipway_cluster::references::Kind;
+
     use super::*;
+    use crate::testing::context;
+
+    #[tokio::test]
+    async fn a_changed_integration_reaches_the_tools_that_name_it() {
+        let controller = Controller::new(context(), None);
+        for (namespace, name, integration) in [
+            ("team-a", "by-name", "metrics"),
+            ("team-a", "by-id", "in_metrics"),
+            ("team-a", "of-other", "other"),
+            ("team-b", "there", "metrics"),
+        ] {
+            let yaml = format!("{{metadata: {{name: {name}}}, spec: {{name: t, type: http, endpoint: /x, integration: {integration}}}}}");
+            controller.context.caches.tools.insert(Key::new(namespace, name), DeserializeGuard(Ok(serde_yaml::from_str(&yaml).unwrap())));
+        }
+        let requested = controller.requests.open();
+        controller.changed(&Change::Object(Kind::of::<Integration>(), Key::new("team-a", "metrics")));
+        let mut heard: Vec<_> = requested.take(controller.requests.depth()).map(|key| key.to_string()).collect().await;
+        heard.sort();
+        assert_eq!(heard, ["team-a/by-id", "team-a/by-name"]);
+    }
 
     #[test]
     fn each_turn_of_an_approval_is_one_event() {

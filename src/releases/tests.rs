@@ -80,6 +80,31 @@ fn a_tool_that_is_edited_is_a_version_and_who_edited_it_is_its_author() {
 }
 
 #[test]
+fn another_server_of_an_agents_models_is_a_version() {
+    let mut cluster = Cluster::new("modelType: openai, modelId: m, modelIntegration: in_llm");
+    assert_eq!(cluster.settle(), Wait::Unable, "its integration is not there");
+    cluster.integration("llm", Some("1"));
+    cluster.integration("other", Some("7"));
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(1));
+    assert_eq!(cluster.artifacts[&1].resolved.integrations, BTreeMap::from([("llm".to_owned(), "1".to_owned())]));
+    cluster.integration("other", Some("8"));
+    assert_eq!((cluster.settle(), cluster.active()), (Wait::Done, Some(1)), "it is another agent's");
+    cluster.integration("llm", Some("2"));
+    let Step::Record(draft) = cluster.next(Patience::OVER) else { panic!("no record") };
+    let by = By::Named(Name::new(Kind::Integration, "llm"));
+    assert_eq!((&draft.by, draft.artifact.metadata.changelog.as_str()), (&by, "edited integration llm"));
+    cluster.settle();
+    cluster.integration("llm", None);
+    assert_eq!((cluster.settle(), cluster.active()), (Wait::Unable, Some(2)), "what ran goes on");
+    cluster.integration("llm", Some("2"));
+    cluster.edit(&json!({"spec": {"modelIntegration": "other"}}));
+    cluster.settle();
+    assert_eq!(cluster.artifacts[&3].metadata.changelog, "changed agent.model.integration");
+    cluster.check();
+}
+
+#[test]
 fn a_change_waits_until_it_stands_still_and_a_first_one_for_its_image() {
     let mut cluster = Cluster::new("replicas: 1");
     let waiting = |content, image| Patience { content, image };

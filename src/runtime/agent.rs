@@ -75,9 +75,10 @@ impl Agent {
         recorder: Recorder,
         mut refusal: Refusal,
     ) -> Result<Arc<Self>, Refusal> {
-        let model = refusal.keep(open_model("RUNTIME_MODEL_TYPE and RUNTIME_MODEL_ID", &settings.model));
+        let provider = settings.model.provider;
+        let model = refusal.keep(open_model("RUNTIME_MODEL_TYPE and RUNTIME_MODEL_ID", &settings.model, provider));
         let background_model = match &settings.background_model {
-            Some(id) => refusal.keep(open_model("RUNTIME_BACKGROUND_MODEL", id)),
+            Some(id) => refusal.keep(open_model("RUNTIME_BACKGROUND_MODEL", id, provider)),
             None => model.clone(),
         };
         let embedder = settings.embedding_model.as_deref().and_then(|uri| {
@@ -315,8 +316,10 @@ fn is_memory(tool: &ToolConfig) -> bool {
     tool.type_ == ToolType::Builtin && tool.name == memory::TOOL
 }
 
-fn open_model(name: &str, id: &ModelId) -> Result<Arc<dyn Model>, String> {
-    let model = slipway_models::open(id.provider, &id.id, &variable).map_err(|fault| format!("{name}: {}", fault.message()))?;
+/// One of the agent's own models. `own` is the provider that the agent names: models of that one are asked where an integration says.
+fn open_model(name: &str, id: &ModelId, own: Provider) -> Result<Arc<dyn Model>, String> {
+    let open = if id.provider == own { slipway_models::open_own } else { slipway_models::open };
+    let model = open(id.provider, &id.id, &variable).map_err(|fault| format!("{name}: {}", fault.message()))?;
     Ok(Arc::from(model))
 }
 

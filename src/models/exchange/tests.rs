@@ -17,7 +17,7 @@ type Sample = (&'static str, Value);
 fn openai() -> (Box<dyn EventReader>, Vec<Sample>) {
     let delta = |delta: Value| ("", json!({"choices": [{"delta": delta, "finish_reason": null}]}));
     let call = |call: Value| delta(json!({"tool_calls": [call]}));
-    let wire = OpenAi::open("m", &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
+    let wire = OpenAi::open("m", crate::openai::PLACE, &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
     let samples = vec![
         delta(json!({"content": "Hello"})),
         delta(json!({"refusal": "No"})),
@@ -33,7 +33,7 @@ fn openai() -> (Box<dyn EventReader>, Vec<Sample>) {
 }
 
 fn anthropic() -> (Box<dyn EventReader>, Vec<Sample>) {
-    let wire = Anthropic::open("m", &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
+    let wire = Anthropic::open("m", crate::anthropic::PLACE, &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
     let usage = json!({"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 3, "output_tokens": 4});
     let samples = vec![
         ("", json!({"type": "message_start", "message": {"usage": usage}})),

@@ -163,8 +163,8 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         own_image::model(spec)?;
     }
     let mut env = secrets::secrets(spec, seen)?;
-    model::model(spec, seen, &mut env)?;
     let mut variables = base_variables(agent, track, slug)?;
+    model::model(spec, seen, &mut variables, &mut env)?;
     let (named, tool_digests) = tools::tools(track, seen, &mut variables, &mut env)?;
     if own_image {
         own_image::tools(&named, seen, settings)?;

@@ -5,6 +5,7 @@
 
 mod canary;
 mod flagger;
+mod integrations;
 mod judges;
 mod kept;
 mod policies;

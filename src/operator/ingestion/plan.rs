@@ -348,6 +348,30 @@ mod tests {
     }
 
     #[test]
+    fn a_source_keeps_its_name_when_its_integrations_server_moves() {
+        let base = base();
+        let work = |endpoint: &str| {
+            let source = format!("{{s3: {{bucket: docs, endpoint: '{endpoint}', region: eu-1}}, credentialsSecret: in-files}}");
+            let opened = OpenedSource { source: serde_yaml::from_str(&source).unwrap(), is_opened: true };
+            let closed = secret(false);
+            let seen = Seen { opened: Some(Ok(&opened)), secret: Some(&closed), ..seen(Some(&base)) };
+            let asked = ingestion("source: {s3: {bucket: docs}, integration: in_files}");
+            match next(&asked, &IngestionStatus::default(), &seen, MODEL) {
+                Step::Start(work) => *work,
+                other => panic!("{endpoint}: {other:?}"),
+            }
+        };
+        let (here, there) = (work("https://s.example"), work("https://other.example"));
+        assert_eq!(here.credentials.as_deref(), Some("in-files"));
+        let source =
+            json!({"type": "s3", "credentials_secret": "in-files", "bucket": "docs", "endpoint": "https://s.example", "region": "eu-1"});
+        assert_eq!(here.config.source, Some(source));
+        assert_ne!(there.config.source, here.config.source);
+        assert!(here.config.source_name.starts_with("s3-"), "{}", here.config.source_name);
+        assert_eq!(there.config.source_name, here.config.source_name, "what was read from the one place are its documents");
+    }
+
+    #[test]
     fn the_end_follows_from_the_job_and_from_what_its_pod_wrote() {
         let base = base();
         let started =

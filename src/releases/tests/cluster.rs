@@ -71,6 +71,12 @@ impl Cluster {
         self.things.insert(Name::new(Kind::Tool, name), found);
     }
 
+    /// What the integration of the agent's models stands for.
+    pub(super) fn integration(&mut self, name: &str, found: Option<&str>) {
+        let found = found.map_or(Found::Missing, |digest| Found::Digest(digest.to_owned()));
+        self.things.insert(Name::new(Kind::Integration, name), found);
+    }
+
     pub(super) fn edit(&mut self, patch: &Value) {
         let mut whole = serde_json::to_value(&self.agent).unwrap();
         json_patch_merge(&mut whole, patch);

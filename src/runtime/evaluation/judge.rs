@@ -35,7 +35,8 @@ pub(super) struct Asked {
 }
 
 impl Judge {
-    /// `uri` is `provider:/model`; its key is looked for where the agent's models look for theirs.
+    /// `uri` is `provider:/model`. Server and key are those of the agent's Secrets: an integration that gives the agent's own models
+    /// theirs has no say in how they are judged.
     pub(super) fn open(
         uri: &str,
         variables: &dyn Fn(&str) -> Option<String>,

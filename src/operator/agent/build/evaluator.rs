@@ -86,7 +86,8 @@ fn env(plan: &Plan, settings: &Settings, model: Option<String>, persists: bool) 
     let fixed = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: escaped(value) };
     let told = |name: &&str| plan.variables.get(*name).map_or_else(|| fixed(name, ""), |value| fixed(name, value));
     let mut all: Vec<Variable> = TOLD.iter().map(told).chain(UNSET.iter().map(|name| fixed(name, ""))).collect();
-    // Keys and files of models, and nothing that is the runtime's or a database's.
+    // Keys and files of models, and nothing that is the runtime's or a database's: no server and key of the agent's own models either,
+    // which are no judge's.
     let is_models = |variable: &&Variable| !["RUNTIME_", "PG"].iter().any(|prefix| variable.name().starts_with(prefix));
     all.extend(plan.env.iter().filter(is_models).cloned());
     all.push(fixed(contract::EVALUATOR, "true"));

@@ -1,6 +1,7 @@
 //! Runs of an agent with an image of its own: its pods are never asked on their control port, and an evaluator comes and goes.
 
 use super::*;
+use crate::caches::secret::SecretState;
 
 const AGENT: &str = "127.77.19.51";
 
@@ -141,7 +142,14 @@ async fn a_run_ends_with_its_agent_or_its_evaluator() {
 #[tokio::test]
 async fn an_evaluator_is_confined_and_told_what_it_takes() {
     let home = Home::new(AGENT, &json!({}));
-    let spec = json!({"image": "example.com/own:1", "strategy": "custom", "modelType": "openai", "modelId": "gpt-4o",
+    // A server and a key for the agent's own models, and not for its judge.
+    let integration = json!({"metadata": {"name": "llm", "namespace": "team-a"},
+        "spec": {"name": "LLM", "openai": {"baseUrl": "https://llm.example/v1"}},
+        "status": {"observedGeneration": 1, "credentialKeys": ["api_key"], "origin": "https://llm.example"}});
+    home.context().caches.integrations.insert(Key::new("team-a", "llm"), DeserializeGuard(Ok(object(integration))));
+    let login = SecretState { readable: false, keys: vec!["api_key".to_owned()], hash: [0; 32] };
+    home.context().caches.secrets.insert(Key::new("team-a", "in-llm"), login);
+    let spec = json!({"image": "example.com/own:1", "strategy": "custom", "modelType": "openai", "modelId": "gpt-4o", "modelIntegration": "llm",
         "systemPrompt": "a secret of the trade", "governance": {"guards": ["pii-detection"]},
         "podTemplate": {"labels": {"a": "b"}}, "resources": {"limits": {"memory": "64Gi"}}});
     home.foreign(&spec, AGENT);
@@ -178,5 +186,7 @@ async fn an_evaluator_is_confined_and_told_what_it_takes() {
     let sources = container["envFrom"].as_array().unwrap();
     assert!(sources.iter().all(|source| source["secretRef"].is_object()), "{sources:?}");
     let text = job.to_string();
-    assert!(!text.contains("secret of the trade") && !text.contains("64Gi") && !text.contains("own:1"), "{text}");
+    for word in ["secret of the trade", "64Gi", "own:1", "RUNTIME_MODEL_BASE_URL", "RUNTIME_MODEL_API_KEY", "llm.example", "in-llm"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
 }

@@ -22,6 +22,7 @@ mod database;
 mod evaluation;
 mod families;
 mod guards;
+mod integration;
 mod knowledge;
 mod library;
 mod monitoring;

@@ -12,7 +12,7 @@ use slipway_peers::{Postgres, Server, free_port};
 
 use crate::control::{key, token};
 use crate::evaluation::{Platform, request, score};
-use crate::support::{Runtime, eventually, exchange, within};
+use crate::support::{Runtime, eventually, exchange, guarded_model, within};
 
 struct Evaluator(Runtime);
 
@@ -92,6 +92,27 @@ fn the_smallest_agent_in_another_language_is_evaluated() {
     let result = &report["results"][1];
     assert!(result["trace_id"].as_str().unwrap().starts_with("tr_") && result["agent_tokens"] == 4, "{result}");
     assert!(result["cost_usd"].as_f64().is_some_and(|cost| cost > 0.0), "{result}");
+}
+
+#[test]
+fn a_judge_of_an_evaluator_knows_no_integration() {
+    const VERDICT: &str = r#"{"verdict": "yes", "reason": "It is to the point."}"#;
+    let ((integration, asked_there), (secrets, asked)) = (guarded_model(VERDICT), guarded_model(VERDICT));
+    let evaluator = Evaluator::start(&[
+        ("RUNTIME_MODEL_TYPE", "openai"),
+        ("RUNTIME_MODEL_ID", "main"),
+        ("RUNTIME_MODEL_BASE_URL", &integration),
+        ("RUNTIME_MODEL_API_KEY", "sk-own"),
+        ("OPENAI_BASE_URL", &secrets),
+        ("OPENAI_API_KEY", "sk-other"),
+    ]);
+    let (_agent, url) = smallest();
+    let mut body = of(&url, 1, &json!(["relevance_to_query"]), &json!([{"input": "abc"}]));
+    body["judge_model"] = json!("openai:/gpt-4o");
+    let report = evaluator.run(&body);
+    assert_eq!(score(&report, 0, "relevance_to_query")["value"], 1.0, "{report}");
+    assert_eq!(asked.try_iter().collect::<Vec<_>>(), [("bearer sk-other".to_owned(), "gpt-4o".to_owned())]);
+    assert_eq!(asked_there.try_iter().count(), 0);
 }
 
 #[test]

@@ -40,6 +40,15 @@ pub(crate) fn model(fragments: (u32, u32), rules: &[(&str, &str)]) -> Server {
 
 /// A model server of our own, which passes on what it is asked, and says the same to all.
 pub(crate) fn recorded_model(answer: &str) -> (String, mpsc::Receiver<Value>) {
+    recording(answer, |_, body| body)
+}
+
+/// The same, which passes on whom it was asked by, too: the value of `Authorization` in small letters, and the model.
+pub(crate) fn guarded_model(answer: &str) -> (String, mpsc::Receiver<(String, String)>) {
+    recording(answer, |login, body| (login, body["model"].as_str().unwrap_or_default().to_owned()))
+}
+
+fn recording<T: Send + 'static>(answer: &str, told: impl Fn(String, Value) -> T + Send + 'static) -> (String, mpsc::Receiver<T>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let (asked, questions) = mpsc::channel();
@@ -49,16 +58,19 @@ pub(crate) fn recorded_model(answer: &str) -> (String, mpsc::Receiver<Value>) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut reader = BufReader::new(stream.unwrap());
-            let mut length = 0;
+            let (mut length, mut login) = (0, String::new());
             for line in reader.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()) {
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                let line = line.to_ascii_lowercase();
+                if let Some(value) = line.strip_prefix("content-length:") {
                     length = value.trim().parse().unwrap();
+                } else if let Some(value) = line.strip_prefix("authorization:") {
+                    value.trim().clone_into(&mut login);
                 }
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
             // Whoever does not listen any more has heard enough.
-            let _ = asked.send(serde_json::from_slice(&body).unwrap());
+            let _ = asked.send(told(login, serde_json::from_slice(&body).unwrap()));
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n";
             write!(reader.into_inner(), "{head}content-length: {}\r\n\r\n{events}", events.len()).unwrap();
         }

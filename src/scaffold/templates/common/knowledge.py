@@ -22,7 +22,7 @@ def tools(settings):
 
 
 class Knowledge:
-    name, changes_nothing = "search_knowledge", True
+    name, changes_nothing, tells_sources = "search_knowledge", True, True
 
     def __init__(self, bases, variables):
         self.bases, self.password = bases, variables.get("RUNTIME_DATABASE_PASSWORD")
@@ -37,7 +37,8 @@ class Knowledge:
         if not isinstance(query, str) or not query.strip() or "\0" in query:
             raise ToolFault("query: is required, as a text")
         found = [passage for base in self.bases for passage in self.search(base, query[:1000])]
-        return "\n\n".join(found)[:RESULT_BYTES] or "Nothing was found."
+        texts = "\n\n".join(f"[{place}]\n{source['content']}" for place, source in found)
+        return texts[:RESULT_BYTES] or "Nothing was found.", [source for _, source in found]
 
     def search(self, base, query):
         import psycopg
@@ -54,4 +55,11 @@ class Knowledge:
                 rows = connection.execute(SEARCH, (base["kb_id"], query, RESULTS)).fetchall()
         except psycopg.Error as error:
             raise ToolFault(f"the knowledge base {base['kb_id']} does not answer: {type(error).__name__}") from None
-        return [f"[{filename or uri}{f', page {page}' if page else ''}]\n{content}" for content, filename, uri, page in rows]
+        return [passage(base["kb_id"], *row) for row in rows]
+
+
+def passage(kb_id, content, filename, uri, page):
+    """Where it stands, for the model; and as the event `sources` tells it."""
+    told = {"content": content, "source": uri or filename, "filename": filename, "page": page, "kb_id": kb_id}
+    place = f"{filename or uri}{f', page {page}' if page else ''}"
+    return place, {name: value for name, value in told.items() if value is not None}

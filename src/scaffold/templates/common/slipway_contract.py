@@ -91,14 +91,18 @@ class Model:
     def __init__(self, kind, model_id, variables):
         self.kind, self.id, self.stub = kind, model_id, None
         self.key_variable = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}.get(kind)
+        # Where an integration names the server, the key beside it counts and no other goes there.
+        given = variables.get("RUNTIME_MODEL_BASE_URL") if self.key_variable else None
+        if given:
+            self.key_variable = "RUNTIME_MODEL_API_KEY"
         self._key = variables.get(self.key_variable or "") or None
         bases = {
-            "openai": variables.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
-            "anthropic": (variables.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com").rstrip("/") + "/v1",
+            "openai": given or variables.get("OPENAI_BASE_URL") or "https://api.openai.com/v1",
+            "anthropic": (given or variables.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com").rstrip("/") + "/v1",
             "ollama": (variables.get("OLLAMA_BASE_URL") or "http://localhost:11434").rstrip("/") + "/v1",
         }
         self._base = bases.get(kind, "").rstrip("/")
-        self._own_base = bool(variables.get(f"{kind.upper()}_BASE_URL"))
+        self._own_base = bool(given or variables.get(f"{kind.upper()}_BASE_URL"))
 
     @property
     def base_url(self):
@@ -349,18 +353,22 @@ class TurnTool:
 
     def call(self, arguments):
         """The result, or the words that say why there is none."""
-        call_id, began, is_error = "call_" + secrets.token_hex(8), time.monotonic(), True
+        call_id, began, is_error, sources = "call_" + secrets.token_hex(8), time.monotonic(), True, None
         self.turn.event({"type": "tool_start", "id": call_id, "name": self.name, "arguments": arguments})
         try:
             if self.turn.is_evaluation and not self.tool.changes_nothing:
                 content = "error: this tool is not called in evaluations"
             else:
                 content, is_error = self.tool.call(arguments), False
+                # A search says what it found besides.
+                content, sources = content if isinstance(content, tuple) else (content, None)
         except ToolFault as fault:
             content = f"error: {fault}"
         took = int((time.monotonic() - began) * 1000)
         end = {"type": "tool_end", "id": call_id, "name": self.name, "is_error": is_error, "content": content, "duration_ms": took}
         self.turn.event(end)
+        if sources:
+            self.turn.event({"type": "sources", "sources": sources})
         return content
 
 
@@ -677,7 +685,9 @@ class Handler(BaseHTTPRequestHandler):
         return {"conversation_id": conversation_id, "trace_id": turn.trace_id, "usage": turn.usage, "stop_reason": turn.stop_reason}
 
     def stream(self, turn, conversation_id, ends_with_client):
-        self.begin_events()
+        # What the events tell, so that evaluations know that there is no more of it.
+        searches = any(getattr(tool, "tells_sources", False) for tool in self.agent.tools)
+        self.begin_events(("x-slipway-events", "tools, sources" if searches else "tools"))
         fragments = "streaming" in self.agent.settings.capabilities
         quiet, is_there = time.monotonic(), True
         try:
@@ -768,13 +778,15 @@ class Handler(BaseHTTPRequestHandler):
         total = turn.usage["input_tokens"] + turn.usage["output_tokens"]
         return {"prompt_tokens": turn.usage["input_tokens"], "completion_tokens": turn.usage["output_tokens"], "total_tokens": total}
 
-    def begin_events(self):
+    def begin_events(self, *headers):
         self.sent, self.close_connection = 200, True
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("cache-control", "no-store")
         self.send_header("x-request-id", self.request_id)
         self.send_header("connection", "close")
+        for name, value in headers:
+            self.send_header(name, value)
         self.end_headers()
 
     def send_event(self, event):

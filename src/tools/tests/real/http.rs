@@ -81,6 +81,32 @@ async fn headers_secrets_and_trace_are_sent_and_no_secret_is_told() {
 }
 
 #[tokio::test]
+async fn logins_arrive_as_their_scheme_says_and_are_told_to_nobody() {
+    let variables = |name: &str| match name {
+        "PASSWORD" => Some("hunter2\n".to_owned()),
+        "USER" => Some("ada".to_owned()),
+        _ => None,
+    };
+    for (auth, expected) in [
+        (json!({"scheme": "bearer", "secret": "PASSWORD"}), "Bearer hunter2"),
+        (json!({"scheme": "basic", "secret": "PASSWORD", "user": "USER"}), "Basic YWRhOmh1bnRlcjI="),
+    ] {
+        let echo = Echo::start("200 OK\r\nContent-Type: text/plain", b"fine").await;
+        let config = config(echo.port, "/", json!({"auth": {"Authorization": auth}}));
+        let settings = ToolSettings { allow: vec!["127.0.0.0/8".parse().unwrap()], output_limit: 1000, ..ToolSettings::default() };
+        let toolbox = Toolbox::open(vec![config], Vec::new(), settings, &variables).unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert_eq!(toolbox.call("t", Value::Null, &soon()).await, ToolOutcome::ok("fine"));
+        let request = echo.last();
+        let sent: Vec<_> = request.lines().filter_map(|line| line.split_once(": ")).collect();
+        assert!(sent.iter().any(|(name, value)| name.eq_ignore_ascii_case("authorization") && *value == expected), "{request}");
+        drop(echo);
+        let outcome = toolbox.call("t", Value::Null, &soon()).await;
+        assert!(outcome.is_error && outcome.content.contains("could not be reached"), "{outcome:?}");
+        assert!(!outcome.content.contains("hunter2") && !outcome.content.contains("YWRh"), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_comes_back_is_told_by_kind_and_status() {
     for (head, body, error, expected) in [
         ("200 OK\r\nContent-Type: application/json", &b"{\"a\":1}"[..], false, "{\"a\":1}"),

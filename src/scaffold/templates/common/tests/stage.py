@@ -137,6 +137,12 @@ class ScriptedModel(Served):
         return {"RUNTIME_MODEL_TYPE": "openai", "RUNTIME_MODEL_ID": "scripted", "OPENAI_BASE_URL": self.url + "/v1", "OPENAI_API_KEY": "sk-planted"}
 
     @property
+    def integration(self):
+        """The same, as an integration gives it, beside a server and a key of the agent's Secrets."""
+        other = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-other"}
+        return {**self.variables, **other, "RUNTIME_MODEL_BASE_URL": self.url + "/v1", "RUNTIME_MODEL_API_KEY": "sk-planted"}
+
+    @property
     def bodies(self):
         return [json.loads(content) for method, _, _, content in self.asked if method == "POST"]
 

@@ -104,6 +104,17 @@ class Answers(unittest.TestCase):
 
 
 class Keys(unittest.TestCase):
+    def test_a_server_that_an_integration_gives_is_asked_with_its_key_alone(self):
+        model = ScriptedModel()
+        for given, expected in (({}, "Bearer sk-planted"), ({"RUNTIME_MODEL_API_KEY": ""}, "Bearer none")):
+            model.script[:], model.asked[:] = ["Here I am."], []
+            agent = Running(**{**model.integration, **given}).ready()
+            answer = agent.chat("hello")
+            agent.stop()
+            self.assertEqual(answer.json.get("output"), "Here I am.", answer.body)
+            self.assertEqual([headers["authorization"] for method, _, headers, _ in model.asked if method == "POST"], [expected])
+        model.close()
+
     def test_a_key_that_is_missing_is_named(self):
         agent = Running(RUNTIME_MODEL_TYPE="openai", RUNTIME_MODEL_ID="gpt-4o").ready()
         answer = agent.chat("hello")

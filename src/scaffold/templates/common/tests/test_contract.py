@@ -45,6 +45,7 @@ class Contract(unittest.TestCase):
     def test_a_streamed_answer_is_its_fragments(self):
         answer = self.agent.chat("one two three", "/chat/stream")
         self.assertEqual(answer.headers["content-type"], "text/event-stream")
+        self.assertEqual(answer.headers["x-slipway-events"].split(", ")[0], "tools")
         *fragments, done = answer.events
         self.assertEqual(done["type"], "done")
         self.assertIn("one two three", done["content"])
