@@ -128,7 +128,8 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
     deploy(&agent, 2);
     poll(30, || {
         let told = ground.team.kubectl("describe agent helper").ok();
-        if told.contains("release 2 is not deployed: the release was rejected") { Ok(()) } else { Err(told) }
+        let reasons = ["ReleaseRejected", "ReleaseReverted", "release 2 is not deployed: the release was rejected"];
+        if reasons.iter().all(|reason| told.contains(reason)) { Ok(()) } else { Err(told) }
     });
 }
 
