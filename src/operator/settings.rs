@@ -304,7 +304,7 @@ mod tests {
     use crate::testing::settings;
 
     #[test]
-    fn a_knowledge_base_has_the_local_runtimes_model_where_there_is_one() {
+    fn knowledge_bases_have_the_local_runtimes_model_if_there_is_one() {
         for (local, expected) in
             [(Some("http://ollama.models.svc.cluster.local:11434"), "nomic-embed-text"), (None, "builtin:all-minilm-l6-v2")]
         {
