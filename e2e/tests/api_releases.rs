@@ -1,7 +1,8 @@
 //! Releases over REST: asked for, listed, compared and brought back, and the repositories read by Git itself.
 //!
-//! `sync` brings cluster and repositories to the same.
+//! `deployed` goes from an agent's creation to its first release, `sync` brings cluster and repositories to the same.
 
+mod deployed;
 mod sync;
 
 use serde_json::{Value, json};

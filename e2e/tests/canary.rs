@@ -3,7 +3,7 @@
 //! `analysis` has canaries that Slipway judges, `flagger` the real Flagger, `gate` canaries that serve nobody before their evaluation,
 //! `gateway` what a Gateway does with the weight and `mesh` what a mesh is told of it, `gitops` a canary in a spec that a GitOps tool
 //! owns, `kills` an operator that is killed at each of its writes, `load` people who notice nothing, `pods` what becomes of a canary's
-//! pods, `weights` who is sent where. What the platform's own upgrade does to a canary is in `upgrade`.
+//! pods, `table` the specification's table, `weights` who is sent where. What the platform's own upgrade does to a canary is in `upgrade`.
 //!
 //! `gitops` and `kills` have an API server of their own without a node: `hack/test` runs them beside the parts that need none.
 
@@ -16,6 +16,7 @@ mod kills;
 mod load;
 mod mesh;
 mod pods;
+mod table;
 mod weights;
 
 use serde_json::Value;

@@ -163,6 +163,23 @@ fn its_rights_end_where_its_work_does() {
     ] {
         assert!(!can(what), "the manager should not be able to {what}");
     }
+    // Of what the specification grants it, what it needs, and no more.
+    for (what, may) in [
+        ("watch agents.agents.slipway.dev", true),
+        ("watch tools.agents.slipway.dev", true),
+        ("create tools.agents.slipway.dev", false),
+        ("patch agents.agents.slipway.dev --subresource=status", true),
+        ("update agents.agents.slipway.dev --subresource=status", false),
+        ("patch tools.agents.slipway.dev --subresource=status", true),
+        ("update agents.agents.slipway.dev --subresource=finalizers", true),
+        ("update tools.agents.slipway.dev --subresource=finalizers", false),
+        ("create deployments.apps", true),
+        ("delete services", true),
+        ("patch configmaps", true),
+        ("update deployments.apps", false),
+    ] {
+        assert_eq!(can(&format!("{what} -n {}", team.namespace)), may, "whether the manager may {what}");
+    }
     // What its roles allow, admission confines to team namespaces.
     let refusal = kubectl(format!("create configmap e2e-stray -n default --as={user}")).refused();
     assert!(refusal.contains("team-"), "{refusal}");

@@ -31,11 +31,8 @@ const STATE_PORT: u16 = 8091;
 /// `relay` is the key for calls of agents, if this process has the role operator; otherwise it is read from its file.
 pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>, tasks: &Tasks) -> anyhow::Result<Rest> {
     let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let authentication = if arguments.auth_enabled { Authentication::On(issuer(arguments)?.map(Box::new)) } else { Authentication::Off };
-    if !arguments.auth_enabled {
-        if in_cluster && !arguments.allow_unauthenticated {
-            bail!("AUTH_ENABLED=false lets every client do everything; within a cluster it takes --allow-unauthenticated as well");
-        }
+    let authentication = authentication(arguments, in_cluster)?;
+    if matches!(authentication, Authentication::Off) {
         tracing::warn!(
             "AUTH_ENABLED=false: every client that reaches {} may do everything in {}",
             arguments.api_listen,
@@ -68,6 +65,17 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>,
         ),
     };
     Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?, tasks))
+}
+
+/// Within a cluster one switch alone does not let everybody in.
+fn authentication(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Authentication> {
+    if arguments.auth_enabled {
+        return Ok(Authentication::On(issuer(arguments)?.map(Box::new)));
+    }
+    if in_cluster && !arguments.allow_unauthenticated {
+        bail!("AUTH_ENABLED=false lets every client do everything; within a cluster it takes --allow-unauthenticated as well");
+    }
+    Ok(Authentication::Off)
 }
 
 fn sign(arguments: &Arguments, relay: Option<Signer>) -> Sign {
@@ -162,4 +170,32 @@ pub(crate) fn serve(
             tracing::warn!(cut = drained.cut, "requests were cut off at the end of the grace period");
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn within_a_cluster_it_takes_two_switches_to_let_everybody_in() {
+        const OFF: &str = "--auth-enabled=false";
+        const BOTH: [&str; 2] = [OFF, "--allow-unauthenticated"];
+        for (flags, in_cluster, expected) in [
+            (&[OFF][..], false, Ok("off")),
+            (&[OFF], true, Err("--allow-unauthenticated")),
+            (&BOTH, true, Ok("off")),
+            (&["--auth-enabled=true"], true, Ok("on")),
+            (&[BOTH[1]], true, Ok("on")),
+            (&[], true, Ok("on")),
+        ] {
+            let arguments = Arguments::try_parse_from(["slipway-manager"].iter().chain(flags)).unwrap();
+            match (authentication(&arguments, in_cluster), expected) {
+                (Ok(Authentication::On(None)), Ok("on")) | (Ok(Authentication::Off), Ok("off")) => {}
+                (Err(error), Err(says)) => assert!(error.to_string().contains(says), "{flags:?}: {error}"),
+                (found, expected) => panic!("{flags:?}, in a cluster: {in_cluster}: {expected:?} expected, got {:?}", found.err()),
+            }
+        }
+    }
 }

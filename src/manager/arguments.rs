@@ -441,6 +441,7 @@ mod tests {
             ("--team-network=[", "JSON"),
             ("--team-quota={\"pods\": []}", "JSON"),
             ("--leader-election=perhaps", "leader-election"),
+            ("--auth-enabled=perhaps", "auth-enabled"),
             ("--feedback-days=0", "1..=3650"),
             ("--feedback-days=3651", "1..=3650"),
             ("--retention-days={\"usageMinutes\": 1}", "usageMinutes: must be from 2 to 3650"),

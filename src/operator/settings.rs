@@ -301,6 +301,17 @@ fn name_servers() -> NetworkPolicyPeer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::settings;
+
+    #[test]
+    fn knowledge_bases_have_the_local_runtimes_model_if_there_is_one() {
+        for (local, expected) in
+            [(Some("http://ollama.models.svc.cluster.local:11434"), "nomic-embed-text"), (None, "builtin:all-minilm-l6-v2")]
+        {
+            let settings = Settings { ollama_base_url: local.map(str::to_owned), ..settings(None) };
+            assert_eq!(settings.embedding_model(), expected);
+        }
+    }
 
     #[test]
     fn a_gateway_has_a_hostname_that_no_two_agents_share() {

@@ -128,8 +128,41 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
     deploy(&agent, 2);
     poll(30, || {
         let told = ground.team.kubectl("describe agent helper").ok();
-        if told.contains("release 2 is not deployed: the release was rejected") { Ok(()) } else { Err(told) }
+        let reasons = ["ReleaseRejected", "ReleaseReverted", "release 2 is not deployed: the release was rejected"];
+        if reasons.iter().all(|reason| told.contains(reason)) { Ok(()) } else { Err(told) }
     });
+}
+
+#[test]
+fn a_gated_release_goes_step_by_step() {
+    let ground = Ground::gated("gate-steps");
+    let agent = ground.agent("helper", &gate(1));
+    runs(&agent, 1);
+    let steps = ["ReleasePending", "EvaluationStarted", "ReleaseApproved"];
+    poll(20, || {
+        let list = ground.team.kubectl("get events.events.k8s.io").json();
+        let told = list["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|event| Some((event["eventTime"].as_str()?, event["reason"].as_str()?)));
+        // All of it at the same precision, so that texts are in the order of time.
+        let mut told: Vec<(&str, &str)> = told.filter(|(_, reason)| steps.contains(reason)).collect();
+        told.sort_unstable();
+        let reasons: Vec<&str> = told.iter().map(|(_, reason)| *reason).collect();
+        if reasons == steps { Ok(()) } else { Err(format!("{steps:?} should be told in this order: {told:?}")) }
+    });
+    let release = ground.release("helper", 1);
+    let evaluation = &release["status"]["evaluation"];
+    let run = ground.team.get(&format!("evaluationrun/{}", evaluation["run"].as_str().unwrap_or_default()));
+    assert_eq!((&run["status"]["phase"], &run["spec"]["agent"]), (&json!("Completed"), &json!("helper")), "{run:#}");
+    assert!(
+        run["status"]["verdict"].as_str().is_some_and(|verdict| verdict.starts_with("PASSED (avg=") && verdict.contains(" >= ")),
+        "{run:#}"
+    );
+    // What is in Git stays as it was committed; that it was approved stands beside it.
+    assert_eq!(ground.artifact("helper", 1)["metadata"]["status"], "pending_eval");
+    assert_eq!(ground.versions("helper"), [(1, "active".to_owned())]);
 }
 
 /// How many seconds a gate may cost a change besides the rollout of its candidate and that of the stable track, for 20 cases.

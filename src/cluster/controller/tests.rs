@@ -119,6 +119,7 @@ async fn the_earliest_time_counts_and_a_resync_comes_back() {
     assert_eq!(log.names().len(), 2, "a request does not wait for the resync");
     sleep(RESYNC + Duration::from_millis(10)).await;
     assert_eq!(log.names().len(), 3, "and a resync comes within its time");
+    assert_eq!(RESYNC.as_secs(), 30, "as the specification says");
 }
 
 #[tokio::test(start_paused = true)]

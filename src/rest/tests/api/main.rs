@@ -19,6 +19,7 @@ mod reads;
 mod repositories;
 mod rights;
 mod scaffold;
+mod specification;
 mod stored_conversations;
 mod teams;
 mod tokens;
