@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kube::api::Api;
 use serde_json::json;
-use slipway_api::integration::{ANOTHER_HOST, IntegrationTest};
+use slipway_api::integration::IntegrationTest;
 use slipway_api::names::TeamSlug;
-use slipway_api::{Integration, condition, labels};
+use slipway_api::{Integration, labels};
 use slipway_http::{Error, HeaderValue, StatusCode, header};
 
-use super::view::{Status, Tested};
+use super::view::Tested;
 use crate::answer::Data;
 use crate::call::Call;
 use crate::releases::until;
@@ -18,27 +18,14 @@ use crate::{random, write};
 
 /// How long a test is waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long what stands in the way of a test may be what stood there before.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a test that was asked for counts as under way.
 const TEST_DURATION: Duration = Duration::from_secs(15);
 /// How what REST asks with begins, before the time.
 const ID_PREFIX: &str = "rest-";
 const RETRY_SECONDS: u64 = 5;
 
-/// No worker runs, so that nothing was tested.
+/// The reason of a test that no worker carried out.
 const WORKER_UNAVAILABLE: &str = "WorkerUnavailable";
-/// What a person must put right before anything can be tested.
-const OBSTACLES: [&str; 8] = [
-    ANOTHER_HOST,
-    "AddressNotAllowed",
-    "Invalid",
-    "NotATeamNamespace",
-    "SecretKeyMissing",
-    "SecretMissing",
-    "SecretNotAllowed",
-    "VolumeNotNamed",
-];
 
 pub(crate) async fn test(call: Call) -> Result<Data<Tested>, Error> {
     let name = super::named(&call)?;
@@ -55,25 +42,19 @@ pub(crate) async fn test(call: Call) -> Result<Data<Tested>, Error> {
     outcome(&api, &name, &id, call.team.as_ref()).await.map(Data::new)
 }
 
+/// What came of the test. What keeps it from being tested, as a missing Secret, is an answer as well.
 async fn outcome(api: &Api<Integration>, name: &str, id: &str, team: Option<&TeamSlug>) -> Result<Tested, Error> {
-    let gone = || Error::not_found(format!("there is no {}", super::what(name)));
-    let away = || {
-        let message = format!("the worker of team {} is not ready", team.map_or("", TeamSlug::as_str));
-        Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS))
-    };
-    let is_answered = |seen: &Integration| answer(seen, id).is_some();
-    let mut seen = until(api, name, SETTLE_TIMEOUT, is_answered).await?.ok_or_else(gone)?;
-    if !is_answered(&seen) {
-        let ended = |seen: &Integration| is_answered(seen) || obstacle(seen).is_some();
-        seen = until(api, name, ANSWER_TIMEOUT, ended).await?.ok_or_else(gone)?;
-    }
-    match (answer(&seen, id), obstacle(&seen)) {
-        (Some(test), _) if test.reason == WORKER_UNAVAILABLE => Err(away()),
-        (Some(test), _) => Ok(Tested::from(test)),
-        (None, Some((WORKER_UNAVAILABLE, _))) => Err(away()),
-        (None, Some((_, message))) => Ok(Tested { status: Status::Error, message: message.to_owned(), latency_ms: None }),
-        (None, None) => {
-            let message = format!("the manager has not tested {} yet; read it again in a while", super::what(name));
+    let what = super::what(name);
+    let seen = until(api, name, ANSWER_TIMEOUT, |seen: &Integration| answer(seen, id).is_some()).await?;
+    let seen = seen.ok_or_else(|| Error::not_found(format!("there is no {what}")))?;
+    match answer(&seen, id) {
+        Some(test) if test.reason == WORKER_UNAVAILABLE => {
+            let message = format!("the worker of team {} is not ready", team.map_or("", TeamSlug::as_str));
+            Err(Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS)))
+        }
+        Some(test) => Ok(Tested::from(test)),
+        None => {
+            let message = format!("the manager has not tested {what} yet; read it again in a while");
             Err(Error::new(StatusCode::GATEWAY_TIMEOUT, message))
         }
     }
@@ -86,19 +67,11 @@ fn answer<'a>(seen: &'a Integration, id: &str) -> Option<&'a IntegrationTest> {
     (last.id == id || replaced == Some(last.id.as_str())).then_some(last)
 }
 
-/// Reason and message of what keeps the present spec from being tested.
-fn obstacle(seen: &Integration) -> Option<(&str, &str)> {
-    let status = seen.status.as_ref().filter(|status| status.observed_generation == seen.metadata.generation)?;
-    let ready = status.conditions.iter().find(|found| found.type_ == condition::READY && found.status != "True")?;
-    let is_one = ready.reason == WORKER_UNAVAILABLE || OBSTACLES.contains(&ready.reason.as_str());
-    is_one.then_some((ready.reason.as_str(), ready.message.as_str()))
-}
-
 /// Whether a test that somebody asked for here has not ended.
 fn is_under_way(present: &Integration, now: SystemTime) -> bool {
     let Some(asked) = present.asked_test() else { return false };
     let (now, Some(begun)) = (now.duration_since(UNIX_EPOCH).unwrap_or_default(), begun(asked)) else { return false };
-    now.abs_diff(begun) < TEST_DURATION && answer(present, asked).is_none() && obstacle(present).is_none()
+    now.abs_diff(begun) < TEST_DURATION && answer(present, asked).is_none()
 }
 
 /// What a test is asked with: the time in milliseconds, and what no other call has.
@@ -129,10 +102,6 @@ mod tests {
         json!({"id": id, "digest": "d", "succeeded": true, "reason": "Connected", "message": "m"})
     }
 
-    fn ready(reason: &str) -> Value {
-        json!([{"type": "Ready", "status": "False", "reason": reason, "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
-    }
-
     #[test]
     fn a_test_is_under_way_until_it_is_answered_or_its_time_is_over() {
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -141,7 +110,6 @@ mod tests {
         let at = |status: &Value, seconds: u64| is_under_way(&integration(&asked, status), now + Duration::from_secs(seconds));
         assert!(at(&Value::Null, 0) && at(&Value::Null, 14) && !at(&Value::Null, 15));
         assert!(at(&json!({"lastTest": tested("rest-1-0")}), 1) && !at(&json!({"lastTest": tested(&asked)}), 1));
-        assert!(!at(&json!({"observedGeneration": 1, "conditions": ready("SecretMissing")}), 1));
         // Another replica's clock is behind.
         assert!(is_under_way(&integration(&asked, &Value::Null), now - Duration::from_secs(3)));
         assert!(!is_under_way(&integration("by kubectl", &Value::Null), now));
@@ -152,16 +120,5 @@ mod tests {
         let answers = |asked: &str, last: &str| answer(&integration(asked, &json!({"lastTest": tested(last)})), "mine").is_some();
         assert!(answers("mine", "mine") && answers("later", "later") && answers("later", "mine"));
         assert!(!answers("mine", "before") && !answers("later", "before") && !answers("mine", "change"));
-    }
-
-    #[test]
-    fn what_stands_in_the_way_counts_for_the_present_spec() {
-        let found = |generation: i64, reason: &str| {
-            let seen = integration("mine", &json!({"observedGeneration": generation, "conditions": ready(reason)}));
-            obstacle(&seen).map(|(reason, message)| (reason.to_owned(), message.to_owned()))
-        };
-        assert_eq!(found(1, "SecretMissing"), Some(("SecretMissing".to_owned(), "why".to_owned())));
-        assert_eq!((found(0, "SecretMissing"), found(1, "Unauthorized"), found(1, "Testing")), (None, None, None));
-        assert!(found(1, WORKER_UNAVAILABLE).is_some());
     }
 }

@@ -135,7 +135,7 @@ pub(crate) struct Tested {
 
 impl From<&IntegrationTest> for Tested {
     fn from(test: &IntegrationTest) -> Self {
-        Self { status: Status::of_test(test.succeeded), message: test.message.clone(), latency_ms: test.latency_ms }
+        Self { status: Status::of_test(test.succeeded), message: spelled(&test.message), latency_ms: test.latency_ms }
     }
 }
 
@@ -196,7 +196,7 @@ impl View {
                 Some(IntegrationPhase::Error) => Status::Error,
                 Some(IntegrationPhase::Disconnected) | None => Status::Disconnected,
             },
-            message: ready.filter(|ready| ready.status != "True").map(|ready| ready.message.clone()),
+            message: ready.filter(|ready| ready.status != "True").map(|ready| spelled(&ready.message)),
             config,
             credentials_secret: spec.credentials_secret.clone().filter(|secret| !integration.owns(secret)),
             credential_keys: status.credential_keys,
@@ -207,6 +207,12 @@ impl View {
             created_at: crate::agents::time(integration.creation_timestamp().map(|time| time.0)),
         })
     }
+}
+
+/// What the manager says of a field, as callers spell that. What it says of a server stays as it is.
+fn spelled(message: &str) -> String {
+    let is_of_a_field = ["spec.", "credentialsSecret: "].iter().any(|start| message.starts_with(start));
+    if is_of_a_field { fields::spelled(message) } else { message.to_owned() }
 }
 
 pub(crate) fn item(integration: &Integration) -> Option<ListEntry<IntegrationState>> {
@@ -248,5 +254,16 @@ mod tests {
         let before = shown(3, status);
         assert_eq!((&before["status"], &before["message"]), (&json!("disconnected"), &Value::Null), "{before}");
         assert_eq!(shown(1, Value::Null)["status"], "disconnected");
+    }
+
+    #[test]
+    fn a_field_is_told_as_callers_spell_it_and_a_server_as_it_is() {
+        for (message, told) in [
+            ("credentialsSecret: Secret in-drive lacks token", "credentials_secret: Secret in-drive lacks token"),
+            ("spec.googleDrive: has no host", "google_drive: has no host"),
+            ("https://baseUrl.example.com refuses the credentials", "https://baseUrl.example.com refuses the credentials"),
+        ] {
+            assert_eq!(spelled(message), told);
+        }
     }
 }

@@ -312,11 +312,6 @@ fn test_of(id: &str, reason: &str) -> Value {
     json!({"observedGeneration": 1, "lastTest": test})
 }
 
-fn standing(reason: &str) -> Value {
-    let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": format!("It is {reason}."), "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    json!({"status": {"observedGeneration": 1, "conditions": [ready]}})
-}
-
 #[tokio::test]
 async fn a_test_waits_for_its_own_answer() {
     let api = with_metrics().await;
@@ -357,19 +352,6 @@ async fn one_test_of_an_integration_is_under_way_at_a_time() {
     let (first, second) = tokio::join!(test(), second);
     says(&second, 429, "a test of integration metrics is under way");
     assert_eq!((first.status.as_u16(), second.headers.contains_key("retry-after")), (200, true), "{}", first.body);
-}
-
-#[tokio::test]
-async fn what_stands_in_the_way_of_a_test_is_its_answer() {
-    let api = with_metrics().await;
-    let path = format!("{STORED}/metrics");
-    let test = || call(&api, Method::POST, "/integrations/metrics/test", None);
-    api.cluster.set(&path, standing("SecretMissing"));
-    let answer = test().await;
-    let expected = json!({"status": "error", "message": "It is SecretMissing.", "latency_ms": null});
-    assert_eq!((answer.status.as_u16(), &answer.body["data"]), (200, &expected), "{}", answer.body);
-    api.cluster.set(&path, standing("WorkerUnavailable"));
-    says(&test().await, 503, "the worker of team a is not ready");
 }
 
 #[tokio::test]
