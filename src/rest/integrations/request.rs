@@ -155,6 +155,9 @@ impl Replacement {
 fn read(mut given: Map<String, Value>, name: &str, is_new: bool) -> Result<Wanted, Error> {
     let kind = kind(given.remove("type"))?;
     let credentials = given.remove("credentials");
+    if credentials.is_some() && kind.info().credentials.is_empty() {
+        return Err(Error::bad_request(format!("there is no field `credentials`: {} has no login", kind.as_str())));
+    }
     let config = config(kind, given.remove("config"))?;
     let mut spec = fields::without_nulls(fields::to_resource(&BODY, Value::Object(given))?);
     spec[kind.field()] = config;
@@ -210,16 +213,15 @@ fn login(info: &TypeInfo, given: Option<Value>, is_new: bool) -> Result<Option<C
     for (key, value) in given.into_iter().filter(|(_, value)| !value.is_null()) {
         if !info.credentials.iter().any(|field| field.name == key) {
             let key = &key[..key.floor_char_boundary(64)];
-            return Err(Error::bad_request(format!("there is no field `credentials.{key}`; {}", keys(info))));
+            let keys: Vec<&str> = info.credentials.iter().map(|field| field.name).collect();
+            let message = format!("there is no field `credentials.{key}`; {} takes {}", info.kind.as_str(), keys.join(", "));
+            return Err(Error::bad_request(message));
         }
         let Value::String(value) = value else { return Err(Error::bad_request(format!("credentials.{key}: must be a string"))) };
         if let Some(fault) = fault(&key, &value) {
             return Err(Error::bad_request(format!("credentials.{key}: {fault}")));
         }
         values.insert(key, value);
-    }
-    if info.credentials.is_empty() {
-        return Ok(None);
     }
     let needs_signing = info.credentials.iter().any(|field| field.name == SIGNING_SECRET) && !values.contains_key(SIGNING_SECRET);
     let generated = if needs_signing { Some(signing_secret()?) } else { None };
@@ -230,12 +232,6 @@ fn login(info: &TypeInfo, given: Option<Value>, is_new: bool) -> Result<Option<C
         Some(one) if info.one_of.is_empty() => Err(Error::bad_request(format!("credentials.{one}: is required"))),
         Some(choice) => Err(Error::bad_request(format!("credentials: must have {choice}"))),
     }
-}
-
-fn keys(info: &TypeInfo) -> String {
-    let keys: Vec<&str> = info.credentials.iter().map(|field| field.name).collect();
-    let kind = info.kind.as_str();
-    if keys.is_empty() { format!("{kind} has none") } else { format!("{kind} takes {}", keys.join(", ")) }
 }
 
 /// Why a value cannot be used, without the value.
@@ -336,7 +332,10 @@ mod tests {
             (planted(json!({"api_token": PLANTED})), "credentials: must have token, or email and api_token"),
             (planted(json!({"password": PLANTED})), "there is no field `credentials.password`; jira takes token, email, api_token"),
             (with(planted(json!({"token": PLANTED})), &json!({"credentials_secret": "shared"})), "credentials: cannot stand beside"),
-            (json!({"name": "x", "type": "local", "credentials": {"token": PLANTED}}), "`credentials.token`; local has none"),
+            (
+                json!({"name": "x", "type": "local", "credentials": {"token": PLANTED}}),
+                "there is no field `credentials`: local has no login",
+            ),
             (json!({"name": "x", "type": "anthropic"}), "credentials.api_key: is required"),
             (slack(PLANTED), "credentials.webhook_url: must be the URL"),
             (slack("file:///hunter2"), "credentials.webhook_url: must be the URL"),
