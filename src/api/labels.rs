@@ -68,6 +68,8 @@ pub const DEPLOY_RELEASE: &str = "agents.slipway.dev/deploy-release";
 pub const ROLLED_BACK: &str = "agents.slipway.dev/rolled-back";
 /// On an Integration: any text of at most 64 bytes. A new one asks for a test; `status.lastTest.id` has the last one that was answered.
 pub const TEST: &str = "agents.slipway.dev/test";
+/// On a Secret: any text, which counts as a part of what it holds. With another one the same login has been written anew, as for another host.
+pub const WRITTEN: &str = "agents.slipway.dev/written";
 /// On an Agent or a Team: the UID of an earlier one whose rows in the database it is to have, as after a restore.
 pub const ADOPT: &str = "agents.slipway.dev/adopt";
 /// On an AgentRelease that the controller made: the version that it stands for.

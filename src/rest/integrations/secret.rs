@@ -20,7 +20,7 @@ use slipway_http::{Error, HeaderValue, StatusCode, header};
 use tokio::time::sleep;
 
 use crate::call::Call;
-use crate::cluster_error;
+use crate::{cluster_error, random};
 
 /// How long a missing right is waited for: the manager gives it to REST in each team's namespace, a moment after that is there.
 const RIGHT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ pub(super) async fn store(call: &Call, integration: &Integration, values: &BTree
 async fn write(call: &Call, integration: &Integration, values: &BTreeMap<String, String>) -> Result<(), Error> {
     // As REST itself: people have no right to Secrets.
     let api: Api<Secret> = Api::namespaced(call.context.client.clone(), &call.namespace());
-    let secret = secret(call, integration, values);
+    let secret = secret(call, integration, values)?;
     let begun = Instant::now();
     loop {
         match put(&api, &secret).await {
@@ -58,20 +58,23 @@ async fn write(call: &Call, integration: &Integration, values: &BTreeMap<String,
     }
 }
 
-fn secret(call: &Call, integration: &Integration, values: &BTreeMap<String, String>) -> Secret {
+fn secret(call: &Call, integration: &Integration, values: &BTreeMap<String, String>) -> Result<Secret, Error> {
+    // Also the same login is given anew, for the host that the integration has by now.
+    let written = (labels::WRITTEN.to_owned(), format!("{:032x}", random::bits()?));
+    let changed_by = (labels::CHANGED_BY.to_owned(), call.caller.name.clone());
     let data = values.iter().map(|(key, value)| (key.clone(), ByteString(value.clone().into_bytes()))).collect();
-    Secret {
+    Ok(Secret {
         metadata: ObjectMeta {
             name: Some(secret_name(&integration.name_any())),
             labels: Some([(labels::MANAGED_BY.to_owned(), labels::REST.to_owned())].into()),
-            annotations: Some([(labels::CHANGED_BY.to_owned(), call.caller.name.clone())].into()),
+            annotations: Some([changed_by, written].into()),
             owner_references: integration.owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         type_: Some(OPAQUE.to_owned()),
         data: Some(data),
         ..Secret::default()
-    }
+    })
 }
 
 /// Creates the Secret, or takes the place of the one that is there.

@@ -87,6 +87,10 @@ async fn a_login_is_replaced_and_never_read() {
     assert_eq!((kept.status.as_u16(), &kept.body["data"]["description"]), (200, &json!("How servers are.")), "{}", kept.body);
     assert_eq!((secret(&api)["data"].clone(), api.cluster.lines("/secrets").len()), (json!({"token": ENCODED}), 1), "it stays");
 
+    let written = || secret(&api)["metadata"]["annotations"]["agents.slipway.dev/written"].clone();
+    let first = written();
+    assert_eq!(call(&api, Method::PUT, path, Some(with(metrics(), &login()))).await.status, 200);
+    assert!(first.is_string() && written().is_string() && written() != first, "the same login is given anew");
     let two = with(metrics(), &json!({"credentials": {"username": "u", "password": PLANTED}}));
     assert_eq!(call(&api, Method::PUT, "/integrations/metrics", Some(two)).await.status, 200);
     assert_eq!(secret(&api)["data"], json!({"username": "dQ==", "password": ENCODED}), "it is replaced whole");
@@ -105,7 +109,7 @@ async fn a_login_is_replaced_and_never_read() {
     assert_eq!(api.cluster.reads(&one), 0);
     let put = format!("PUT {one}");
     let post = format!("POST {SECRETS}");
-    assert_eq!(api.cluster.lines("/secrets"), [post.clone(), post.clone(), put.clone(), post, put]);
+    assert_eq!(api.cluster.lines("/secrets"), [&post, &post, &put, &post, &put, &post, &put].map(String::clone));
 }
 
 #[tokio::test]
