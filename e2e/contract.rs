@@ -47,6 +47,12 @@ checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 502, 503]
 include-path-regex = "^/knowledge-bases/.id./(documents|search|ingest)"
 checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 502, 503]
 
+# The manager has the team's worker connect, and where no node is none runs.
+[[operations]]
+include-path-regex = "^/integrations/.id./test"
+request-timeout = 40
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503, 504]
+
 # Marks are kept in the database, which this API has not.
 [[operations]]
 include-path-regex = "^/feedback$"

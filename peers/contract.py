@@ -40,6 +40,8 @@ OF_THIS_API = (
     r"^value: must be from \d to \d on this scale",
     r"must have \d+ to \d+ bytes, and no control characters",
     r"^comment: must have at most \d+ bytes, and no U\+0000",
+    # Which keys go together, and what is in them.
+    r"^credentials(\.\w+(\.json)?)?: ",
 )
 
 

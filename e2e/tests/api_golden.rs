@@ -5,6 +5,7 @@ mod canary;
 mod evaluations;
 mod feedback;
 mod governance;
+mod integrations;
 mod knowledge;
 mod open;
 mod platform;

@@ -14,7 +14,7 @@ use crate::access::Caller;
 use crate::agents;
 use crate::list_cache::{ListCache, ListEntry, parse_version};
 use crate::team_bindings::TeamBinding;
-use crate::{datasets, evaluations, governance, knowledge, skills, teams, tools};
+use crate::{datasets, evaluations, governance, integrations, knowledge, skills, teams, tools};
 
 pub(crate) struct Caches {
     /// The namespaces to watch; empty means all.
@@ -27,6 +27,7 @@ pub(crate) struct Caches {
     pub evaluations: ListCache<evaluations::RunState>,
     pub knowledge_bases: ListCache,
     pub ingestions: ListCache<knowledge::JobState>,
+    pub integrations: ListCache<integrations::IntegrationState>,
     pub policies: ListCache,
     /// The RoleBindings in the namespaces of teams.
     pub team_bindings: Cache<TeamBinding>,
@@ -45,6 +46,7 @@ impl Caches {
             evaluations: ListCache::default(),
             knowledge_bases: ListCache::default(),
             ingestions: ListCache::default(),
+            integrations: ListCache::default(),
             policies: ListCache::default(),
             team_bindings: Cache::default(),
             ready: Readiness::default(),
@@ -66,6 +68,7 @@ impl Caches {
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.evaluations, evaluations::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.knowledge_bases, knowledge::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.ingestions, knowledge::job_item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.integrations, integrations::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.policies, governance::item);
             self.bindings(tasks, namespaced(client, scope.as_deref()), scope);
         }

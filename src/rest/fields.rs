@@ -49,6 +49,16 @@ pub(crate) fn to_resource(schema: &Value, value: Value) -> Result<Value, Error> 
     Ok(value)
 }
 
+/// An error about a part of a body, with the part's path in its words.
+pub(crate) fn within(path: &str, error: &Error) -> Error {
+    let message = error.message();
+    let named = ["there is no field `", "the field `"].into_iter().find(|words| message.starts_with(*words));
+    Error::bad_request(match named {
+        Some(words) => message.replacen(words, &format!("{words}{path}."), 1),
+        None => format!("{path}.{message}"),
+    })
+}
+
 /// Renames the fields of a resource for callers.
 pub(crate) fn to_callers(schema: &Value, value: Value) -> Result<Value, Error> {
     walk(schema, value, &mut String::new(), &|name, _| Some(snake(name)))
@@ -118,7 +128,7 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
         }
     }
     let mut names = HashSet::new();
-    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN, &KNOWLEDGE_BASE, &INGESTION, &GUARDRAIL_POLICY] {
+    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN, &KNOWLEDGE_BASE, &INGESTION, &INTEGRATION, &GUARDRAIL_POLICY] {
         each(kind, &mut names);
     }
     names

@@ -23,6 +23,7 @@ mod governance;
 mod health;
 mod http_client;
 mod impersonate;
+mod integrations;
 mod knowledge;
 mod list_cache;
 mod members;

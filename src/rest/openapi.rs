@@ -263,6 +263,9 @@ mod tests {
         assert_eq!(statuses("/agents/{id}/canary/promote", "post"), "200 400 401 403 404 409 500 503");
         assert_eq!(statuses("/agents/{id}/canary/rollback", "post"), "200 400 401 403 404 409 500 503");
         assert_eq!(statuses("/webhooks/canary-gate/{credential}", "post"), "200 412");
+        assert_eq!(statuses("/integrations/types", "get"), "200 400 401 500 503");
+        assert_eq!(statuses("/integrations/{id}", "put"), "200 400 401 403 404 408 409 413 415 500 503");
+        assert_eq!(statuses("/integrations/{id}/test", "post"), "200 400 401 403 404 409 429 500 503 504");
         assert_eq!(statuses("/agents/{id}/chat", "post"), "200 400 401 403 404 408 409 413 415 429 500 502 503 504");
     }
 }

@@ -27,6 +27,7 @@ use crate::write;
 
 use artifact_view::ArtifactView;
 pub(crate) use deploy::{active, deploy, wish};
+pub(crate) use wait::until;
 
 pub(crate) const LIST: Right = Right::on("list", "agentreleases");
 pub(crate) const GET: Right = Right::on("get", "agentreleases");

@@ -7,8 +7,8 @@ use crate::permission::Permission::{Callback, Cluster, Gate, Known, Open, Platfo
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
-    agents, canary_gate, datasets, evaluations, events, feedback, governance, health, knowledge, members, openapi, page, platform, radar,
-    relay, releases, scaffold, skills, sync, teams, tools,
+    agents, canary_gate, datasets, evaluations, events, feedback, governance, health, integrations, knowledge, members, openapi, page,
+    platform, radar, relay, releases, scaffold, skills, sync, teams, tools,
 };
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
@@ -129,6 +129,14 @@ fn of_knowledge_and_the_platform() -> Vec<Route> {
         Route::new(get.clone(), "/knowledge-bases/{id}/jobs/{job_id}", Team(knowledge::GET_JOB), "How far an ingestion is, and which documents could not be read.", knowledge::jobs::get),
         Route::new(post.clone(), "/knowledge-bases/{id}/jobs/{job_id}/cancel", Team(knowledge::CHANGE_JOB), "Ends an ingestion. Documents that it has read stay.", knowledge::jobs::cancel),
         Route::new(post.clone(), "/knowledge-bases/{id}/search", Team(knowledge::GET), "Finds the pieces of documents that fit a question.", knowledge::content::search),
+
+        Route::new(get.clone(), "/integrations/types", Known, "The types of integrations: what each takes, and what may name one.", integrations::types),
+        Route::new(get.clone(), "/integrations", Team(integrations::LIST), "The team's integrations, newest first.", integrations::list).with(integrations::LISTED),
+        Route::new(post.clone(), "/integrations", Team(integrations::CREATE), "Makes an integration, and stores its login, which nobody is shown.", integrations::create),
+        Route::new(get.clone(), "/integrations/{id}", Team(integrations::GET), "One integration, by id or slug.", integrations::get),
+        Route::new(put.clone(), "/integrations/{id}", Team(integrations::CHANGE), "Replaces an integration. A login that is left out stays, unless the integration goes to another host.", integrations::replace),
+        Route::new(delete.clone(), "/integrations/{id}", Team(integrations::DELETE), "Deletes an integration, with its login.", integrations::delete),
+        Route::new(post.clone(), "/integrations/{id}/test", Team(integrations::CHANGE), "Connects to the server from the team's worker, and says how that went.", integrations::test),
 
         Route::new(post.clone(), "/scaffold", Team(CREATE_AGENT), "Makes a project for an agent, with its program, tests, image and manifests. It makes nothing in the cluster.", scaffold::create),
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use slipway_e2e::attack::{Installation, Person};
-use slipway_e2e::{Api, poll};
+use slipway_e2e::{Api, platform, poll};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ROLES: [&str; 3] = ["viewer", "developer", "admin"];
@@ -172,4 +172,35 @@ fn rest_and_kubectl_say_the_same_of_who_gives_a_role() {
         }
     }
     assert!(seen.iter().all(|many| *many >= 5), "both verdicts should be met, not {seen:?}");
+}
+
+/// The right to write logins is REST's alone: nobody in a team has what it takes to give it.
+#[test]
+fn nobody_gives_the_right_to_write_logins() {
+    let ground = Ground::of("logins");
+    let Ground { slipway, rest, .. } = &ground;
+    let admin = slipway.member("logins-admin", "slipway-admin", "team-logins");
+    poll(10, || {
+        let may = slipway.kubectl_with(&admin.token, "auth can-i create rolebindings -n team-logins").run().stdout;
+        if may.trim() == "yes" { Ok(()) } else { Err("an admin should be able to make RoleBindings".to_owned()) }
+    });
+    for role in ["slipway-team-integrations", "slipway-team-secrets"] {
+        let bind = format!("create rolebinding mine -n team-logins --clusterrole={role} --user={}", admin.user);
+        let refused = slipway.kubectl_with(&admin.token, &bind).refused();
+        assert!(refused.contains("attempting to grant RBAC permissions not currently held"), "{refused}");
+        // Nor does REST, whose account has the first of them in every team.
+        let token = slipway.token_of(platform::REST);
+        slipway.kubectl_with(&token, bind).refused();
+        let member = json!({"email": "eve@example.com", "role": role.trim_start_matches("slipway-")});
+        rest.call("POST", "/teams/logins/members").token(&admin.token).json(&member).expect(400);
+    }
+    let bound = slipway.kubectl("get rolebinding mine -n team-logins --ignore-not-found -o name").ok();
+    assert!(bound.is_empty(), "{bound}");
+    // What the manager has given it is for REST's account, and can be used for nothing but logins.
+    slipway.kubectl("wait rolebinding/slipway-team-integrations -n team-logins --for=create --timeout=30s").ok();
+    let given = slipway.kubectl("get rolebinding slipway-team-integrations -n team-logins").json();
+    assert_eq!((&given["roleRef"]["name"], given["subjects"].as_array().map(Vec::len)), (&json!("slipway-team-integrations"), Some(1)));
+    assert_eq!(given["subjects"][0]["name"], platform::REST);
+    let rules = slipway.kubectl("get clusterrole slipway-team-integrations").json()["rules"].clone();
+    assert_eq!(rules, json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update"]}]));
 }

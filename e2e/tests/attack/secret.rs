@@ -101,6 +101,81 @@ fn nobody_puts_an_accounts_token_where_a_teams_admins_read() {
     assert!(kept.is_null() || kept["type"] == "Opaque", "{}", kept["type"]);
 }
 
+/// The attacker holds REST's token, which may write the logins of a team's integrations, and wants to know one.
+#[test]
+fn who_has_rests_token_reads_no_login() {
+    let slipway = Installation::shared();
+    let namespace = slipway.team("login-trap");
+    let token = slipway.token_of(platform::REST);
+    slipway_e2e::poll(60, || {
+        let may = slipway.kubectl_with(&token, format!("auth can-i update secrets -n {namespace}")).run().stdout;
+        if may.trim() == "yes" { Ok(()) } else { Err("REST should be able to replace logins".to_owned()) }
+    });
+    let spec = json!({"name": "Trap", "prometheus": {"url": "https://metrics.example.com"}});
+    let metadata = json!({"name": "trap", "namespace": namespace});
+    slipway.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Integration", "metadata": metadata, "spec": spec}));
+    let uid = slipway.kubectl(format!("get integration trap -n {namespace}")).json()["metadata"]["uid"].clone();
+    let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Integration", "name": "trap", "uid": uid});
+    let login = |name: &str, owners: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners},
+        })
+    };
+    let planted = |mut secret: Value| {
+        secret["stringData"] = json!({"token": "hunter2"});
+        secret
+    };
+    slipway.apply(&planted(login("in-trap", json!([owner]))));
+    slipway.apply(&planted(login("in-theirs", json!([]))));
+    let data = |name: &str| slipway.kubectl(format!("get secret {name} -n {namespace}")).json()["data"].clone();
+
+    for line in [
+        "get secret in-trap -o yaml",
+        "get secrets",
+        "get secrets --watch",
+        "patch secret in-trap --type=merge -p {}",
+        "delete secret in-trap",
+        "delete secrets --all",
+    ] {
+        let refused = slipway.kubectl_with(&token, format!("{line} -n {namespace}")).refused();
+        assert!(refused.to_lowercase().contains("forbidden"), "{line}: {refused}");
+    }
+    let applied = "apply --server-side --force-conflicts -f -";
+    slipway.kubectl_with(&token, applied).input(login("in-trap", json!([owner]))).refused();
+    // Another's, with an owner made up.
+    let put = |name: &str, query: &str| format!("replace --raw=/api/v1/namespaces/{namespace}/secrets/{name}{query} -f -");
+    let mut claimed = login("in-theirs", json!([owner]));
+    claimed["metadata"]["ownerReferences"][0]["name"] = json!("theirs");
+    let refused = slipway.kubectl_with(&token, put("in-theirs", "")).input(claimed).refused();
+    assert!(refused.contains("replaces no Secret that belongs to no Integration") && !refused.contains("aHVudGVyMg"), "{refused}");
+    // One that the cluster would fill with an account's token, or that agents may read.
+    let mut filled = trap("in-trapped");
+    filled["metadata"]["namespace"] = json!(namespace);
+    filled["metadata"]["ownerReferences"] = json!([owner]);
+    filled["metadata"]["ownerReferences"][0]["name"] = json!("trapped");
+    filled["metadata"]["annotations"]["kubernetes.io/service-account.name"] = json!("default");
+    let mut opened = login("in-trapped", filled["metadata"]["ownerReferences"].clone());
+    opened["metadata"]["labels"] = json!({"agents.slipway.dev/agent-readable": "true"});
+    for secret in [filled, opened] {
+        let refused = slipway.kubectl_with(&token, "create -f -").input(&secret).refused();
+        assert!(refused.contains("is Opaque, has 16 keys at most, names no service account, and is for no agent"), "{refused}");
+    }
+    assert!(slipway.kubectl(format!("get secret in-trapped -n {namespace} --ignore-not-found -o name")).ok().is_empty());
+    assert_eq!((data("in-trap"), data("in-theirs")), (json!({"token": "aHVudGVyMg=="}), json!({"token": "aHVudGVyMg=="})));
+
+    // The answer to a replacement has what was sent, whether it was meant or tried.
+    for query in ["?dryRun=All", ""] {
+        let answered = slipway.kubectl_with(&token, put("in-trap", query)).input(login("in-trap", json!([owner]))).ok();
+        for known in ["aHVudGVyMg", "hunter2", "last-applied", "f:token"] {
+            assert!(!answered.contains(known), "{known} should not be answered: {answered}");
+        }
+        assert!(answered.contains("\"in-trap\""), "{answered}");
+        let left = data("in-trap");
+        assert_eq!(left.is_null(), query.is_empty(), "a dry run changes nothing: {left}");
+    }
+}
+
 /// What the chart makes is empty, and Slipway fills it without the right to make it.
 #[test]
 fn the_platforms_configuration_is_kept_without_the_right_to_create() {

@@ -109,17 +109,20 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     team.agent("twofold", &json!({"suspend": true, "systemPrompt": "one", "canary": canary}));
     team.apply(&resource("EvaluationRun", &json!({"agent": "hello"})));
     team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
+    team.apply(&resource("Integration", &json!({"name": "Probe", "prometheus": {"url": "https://metrics.example.com"}})));
     team.kubectl("wait guardrailpolicy/default-cost --for=create --timeout=30s").ok();
     team.kubectl("delete guardrailpolicy default-cost --timeout=30s").ok();
     let mut policy = resource("GuardrailPolicy", &tokens());
     policy["metadata"]["finalizers"] = json!(["agents.slipway.dev/default-policy", "example.com/kept"]);
     team.apply(&policy);
     manager(&team, &names[0], &users[0]);
+    rights_to_logins(&team, &names, &users[0]);
     ends_of_canaries(&team, &users[0]);
     // Nobody else would, and the team could not go.
     team.kubectl("patch guardrailpolicy probe --type=merge -p").arg(r#"{"metadata":{"finalizers":null}}"#).ok();
     team.kubectl("delete guardrailpolicy probe --timeout=30s").ok();
     rest(&team, &users[1]);
+    logins(&team, &users[1]);
     state(&team, &users[2]);
 }
 
@@ -227,6 +230,26 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     ]);
 }
 
+/// The right to write logins the manager gives to REST's account, and that to read them to itself.
+fn rights_to_logins(team: &Team, names: &[String; 3], user_name: &str) {
+    let here = &*team.namespace;
+    let line = |verb: &str| format!("-n {here} {verb} --dry-run=server --as={user_name} -f -");
+    let (manager, rest) = (account(&names[0]), account(&names[1]));
+    let of = |role: &str, name: &str, subjects: &Value| binding(role, name, subjects, &json!({}));
+    let (role, bind): (&str, &[&str]) =
+        ("slipway-team-integrations", &["may bind slipway-team-secrets to itself", "see roleRef and subjects"]);
+    // One of this name is there.
+    judge(&[
+        Try::with(line("create"), of("slipway-team-secrets", "slipway-team-secrets-2", &rest), bind),
+        Try::with(line("create"), of(role, "slipway-team-integrations-2", &rest), bind),
+        Try::with(line("replace"), of(role, role, &manager), bind),
+        Try::with(line("replace"), of(role, role, &user("mallory")), bind),
+        Try::with(line("replace"), of(role, role, &json!([rest[0], user("mallory")[0]])), bind),
+        Try::with(line("replace"), of(role, role, &rest), &[]),
+        Try::new(format!("-n {here} delete rolebinding {role} --dry-run=server --as={user_name}"), &[]),
+    ]);
+}
+
 /// The manager ends canaries, which changes the spec, and begins none.
 fn ends_of_canaries(team: &Team, user_name: &str) {
     let here = &team.namespace;
@@ -293,6 +316,71 @@ fn rest(team: &Team, user_name: &str) {
         Try::with(create(here), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), &[]),
         Try::with(create(here), binding("slipway-admin", "probe", &user("ann@example.com"), &member), &[]),
         Try::new(format!("-n {here} delete agent hello {dry}"), &[]),
+    ]);
+}
+
+/// The Secret of an Integration, as REST writes it.
+fn login(uid: &Value, change: impl FnOnce(&mut Value)) -> Value {
+    let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Integration", "name": "probe", "uid": uid});
+    let mut secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "in-probe", "ownerReferences": [owner]},
+        "stringData": {"token": "t"},
+    });
+    change(&mut secret);
+    secret
+}
+
+/// REST writes the logins of integrations, and nothing else that looks like one.
+fn logins(team: &Team, user_name: &str) {
+    let dry = format!("--dry-run=server --as={user_name}");
+    let here = &*team.namespace;
+    let (create, replace) = (|namespace: &str| format!("-n {namespace} create {dry} -f -"), format!("-n {here} replace {dry} -f -"));
+    let uid = team.kubectl("get integration probe").json()["metadata"]["uid"].clone();
+    let away: &[&str] = &["Slipway's REST writes Slipway's kinds and members in team-* namespaces, and in-* Secrets of Integrations there"];
+    let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Integration that it is named after"];
+    let theirs: &[&str] = &["metadata.ownerReferences", "replaces no Secret that belongs to no Integration"];
+    let plain: &[&str] = &["is Opaque, has 16 keys at most, names no service account, and is for no agent"];
+    let of = |change: &dyn Fn(&mut Value)| login(&uid, change);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+    // By its own name it would be taken already.
+    let made = |change: &dyn Fn(&mut Value)| {
+        of(&|secret| {
+            secret["metadata"]["name"] = json!("in-fresh");
+            secret["metadata"]["ownerReferences"][0]["name"] = json!("fresh");
+            change(secret);
+        })
+    };
+    team.apply(&of(&|_| ()));
+    team.apply(&of(&|secret| secret["metadata"] = json!({"name": "in-theirs"})));
+    let theirs_claimed = of(&|secret| {
+        secret["metadata"]["name"] = json!("in-theirs");
+        secret["metadata"]["ownerReferences"][0]["name"] = json!("theirs");
+    });
+    let many: serde_json::Map<String, Value> = (0..17).map(|at| (format!("k{at}"), json!("v"))).collect();
+    judge(&[
+        Try::with(create("default"), made(&|_| ()), away),
+        Try::with(create(here), made(&|secret| secret["metadata"]["name"] = json!("out-fresh")), away),
+        Try::with(create(here), made(&|secret| secret["metadata"]["name"] = json!("in-other")), owned),
+        Try::with(create(here), made(&|secret| secret["metadata"]["ownerReferences"] = json!([])), owned),
+        Try::with(create(here), made(&|secret| secret["metadata"]["ownerReferences"][0]["kind"] = json!("Agent")), owned),
+        Try::with(create(here), made(&|secret| secret["metadata"]["ownerReferences"][0]["apiVersion"] = json!("v1")), owned),
+        Try::with(create(here), made(&|secret| secret["metadata"]["ownerReferences"].as_array_mut().unwrap().push(pod.clone())), owned),
+        Try::with(create(here), made(&|secret| secret["metadata"]["labels"] = json!({"agents.slipway.dev/agent-readable": "true"})), plain),
+        Try::with(create(here), made(&|secret| secret["stringData"] = Value::Object(many.clone())), plain),
+        Try::with(create(here), made(&|secret| secret["type"] = json!("example.com/other")), plain),
+        Try::with(
+            create(here),
+            made(&|secret| {
+                secret["type"] = json!("kubernetes.io/service-account-token");
+                secret["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
+            }),
+            plain,
+        ),
+        Try::with(replace.clone(), theirs_claimed, theirs),
+        Try::with(replace.clone(), of(&|secret| secret["metadata"]["ownerReferences"] = json!([])), owned),
+        Try::new(format!("-n {here} delete secret in-probe {dry}"), away),
+        Try::with(create(here), made(&|_| ()), &[]),
+        Try::with(replace, of(&|secret| secret["stringData"] = json!({"token": "newer"})), &[]),
     ]);
 }
 
@@ -379,6 +467,14 @@ fn no_account_may_more_than_its_work_takes() {
     let secrets = |account: &str| can(account, &format!("get secrets -n {}", team.namespace));
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(secrets), [true, false, false]);
     assert!(can(platform::MANAGER, "bind clusterrole/slipway-team-secrets") && !can(platform::MANAGER, "bind clusterrole/slipway-viewer"));
+    // REST writes the logins of integrations, and reads none. The answer to a patch would be the whole.
+    let logins = |verb: &str| can(platform::REST, &format!("{verb} secrets -n {}", team.namespace));
+    let reads = ["get", "list", "watch", "patch", "delete", "deletecollection"].map(logins);
+    assert_eq!((reads, ["create", "update"].map(logins)), ([false; 6], [true; 2]));
+    assert!(!can(platform::STATE, &format!("create secrets -n {}", team.namespace)));
+    assert!(!can(platform::REST, "bind clusterrole/slipway-team-integrations"));
+    let tested = |account: &str| can(account, "patch integrations.agents.slipway.dev --subresource=status --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(tested), [true, false, false]);
     let status = |account: &str| can(account, "patch agentreleases.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(status), [false, false, true]);
     let jobs = |account: &str| can(account, "create jobs.batch --all-namespaces");
@@ -410,6 +506,9 @@ fn roles_for_people_open_no_secret() {
             format!("get secret/slipway-relay -n {}", platform::NAMESPACE),
             format!("get secret/closed -n {here}"),
             format!("get secret/slipway-runtime -n {here}"),
+            // The login of an integration.
+            format!("get secret/in-metrics -n {here}"),
+            format!("patch integrations.agents.slipway.dev --subresource=status -n {here}"),
             format!("patch secret/slipway-canary-gate -n {here}"),
             format!("list secrets -n {here}"),
             // The label that lets agents use a Secret.

@@ -45,11 +45,7 @@ pub(super) fn to_resource(schema: &Value, path: &str, given: Value) -> Result<Va
         }
         !is_common
     });
-    let within = |error: Error| {
-        let message = error.message().replacen("there is no field `", &format!("there is no field `{path}."), 1);
-        let message = if message == error.message() { format!("{path}.{message}") } else { message };
-        Error::bad_request(message)
-    };
+    let within = |error: Error| fields::within(path, &error);
     let own = fields::to_resource(own, Value::Object(given)).map_err(within)?;
     let Value::Object(mut source) = fields::to_resource(schema, Value::Object(common)).map_err(within)? else {
         return Err(wrong(": must be an object"));

@@ -45,6 +45,14 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             json!({"name": "Product Docs", "description": "Manuals of all products.", "sources": [{"name": "manuals", "schedule": "0 3 * * *", "type": "s3", "bucket": "product-docs", "prefix": "manuals/", "credentials_secret": "product-docs"}]}),
         ),
         (
+            "postIntegrations",
+            json!({"name": "Metrics", "type": "prometheus", "config": {"url": "https://prometheus.example.com"}, "credentials": {"username": "slipway", "password": "the-password"}}),
+        ),
+        (
+            "putIntegrationsId",
+            json!({"name": "Metrics", "description": "How our servers are.", "type": "prometheus", "config": {"url": "https://prometheus.example.com/api"}}),
+        ),
+        (
             "postScaffold",
             json!({"name": "Weather Helper", "description": "Tells people how the weather is.", "framework": "langchain", "capabilities": ["streaming", "guardrails", "evaluation", "ci"]}),
         ),
@@ -93,6 +101,7 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
         ("agents", "id") | (_, "agent_id") => ("The agent, by id (ag_…) or slug.", "helper"),
         ("skills", "id") => ("The skill, by id (sk_…) or name.", "greeting"),
         ("knowledge-bases", "id") => ("The knowledge base, by id (kb_…) or slug.", "product-docs"),
+        ("integrations", "id") => ("The integration, by id (in_…) or slug.", "metrics"),
         ("governance", "id") => ("The policy, by id (gp_…) or resource name.", "default-tokens"),
         ("webhooks", "credential") => (
             "The credential of the namespace: `credential` of its Secret slipway-canary-gate.",

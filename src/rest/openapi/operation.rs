@@ -2,6 +2,7 @@
 
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
+use slipway_api::integration::IntegrationType;
 use slipway_http::{Method, StatusCode};
 
 use super::{examples, parts};
@@ -16,6 +17,9 @@ const INGEST: &str = "/knowledge-bases/{id}/ingest";
 const JOBS: &str = "/knowledge-bases/{id}/jobs";
 /// Endpoints that ask the team's worker: also `INGEST`, for an upload.
 const CONTENT: [&str; 3] = ["/knowledge-bases/{id}/documents", "/knowledge-bases/{id}/documents/{doc}", "/knowledge-bases/{id}/search"];
+
+/// Waits for the manager, which asks the team's worker.
+const CONNECTION: &str = "/integrations/{id}/test";
 
 /// Answers with an archive.
 const SCAFFOLD: &str = "/scaffold";
@@ -44,6 +48,8 @@ struct Facts {
     content: bool,
     /// It may ask the team's worker.
     worker: bool,
+    /// The manager may take too long, or be busy with the same.
+    waits: bool,
     stream: bool,
     /// Its reply is a list.
     list: bool,
@@ -75,6 +81,7 @@ impl Facts {
             relayed,
             content,
             worker: content || route.path == INGEST,
+            waits: route.path == CONNECTION,
             history,
             archive: route.path == SCAFFOLD,
             stream: route.media == STREAM,
@@ -106,11 +113,11 @@ impl Facts {
             (StatusCode::CONFLICT, write || route.path == COMPARISON),
             (StatusCode::PAYLOAD_TOO_LARGE, self.body),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
-            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.worker || self.stream || callback),
+            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.worker || self.waits || self.stream || callback),
             (StatusCode::INTERNAL_SERVER_ERROR, true),
             (StatusCode::BAD_GATEWAY, self.relayed || self.worker || self.history),
             (StatusCode::SERVICE_UNAVAILABLE, !open),
-            (StatusCode::GATEWAY_TIMEOUT, self.relayed || self.worker),
+            (StatusCode::GATEWAY_TIMEOUT, self.relayed || self.worker || self.waits),
         ];
         all.into_iter().filter(|(_, comes)| *comes).map(|(status, _)| status).collect()
     }
@@ -119,6 +126,7 @@ impl Facts {
         match () {
             () if self.relayed
                 || self.content
+                || self.waits
                 || self.stream
                 || self.archive
                 || (self.list && !self.paged)
@@ -231,6 +239,11 @@ fn query(parameter: &Parameter) -> Value {
         (_, "boolean") => json!({"type": "boolean"}),
         // An empty one counts as none.
         ("scope", _) => json!({"type": "string", "enum": ["team", "all", ""], "default": "team"}),
+        ("type", "integration_type") => {
+            let words: Vec<&str> = IntegrationType::ALL.iter().map(|kind| kind.as_str()).chain([""]).collect();
+            json!({"type": "string", "enum": words})
+        }
+        ("status", "integration_status") => json!({"type": "string", "enum": ["connected", "error", "disconnected", ""]}),
         ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled", ""]}),
         (_, kind) => json!({"type": kind}),
     };

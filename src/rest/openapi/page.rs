@@ -126,13 +126,26 @@ fn content(page: &mut String, title: &str, content: &Value) {
 
 fn fields(page: &mut String, schema: &Value, depth: usize) {
     let inner = if schema["items"].get("properties").is_some() { &schema["items"] } else { schema };
-    let Some(properties) = inner["properties"].as_object().filter(|_| depth < DEEPEST) else { return };
+    let Some(properties) = inner["properties"].as_object().filter(|_| depth < DEEPEST) else { return alternatives(page, inner, depth) };
     page.push_str("<ul>\n");
     for (name, field) in properties {
         let required = inner["required"].as_array().is_some_and(|required| required.iter().any(|known| known == name));
         let needed = if required { ", required" } else { "" };
         let _ = write!(page, "<li><code>{}</code> <i>{}{needed}</i> {}", escaped(name), shape(field), text(field, "description"));
         fields(page, field.get("contentSchema").unwrap_or(field), depth + 1);
+        page.push_str("</li>\n");
+    }
+    page.push_str("</ul>\n");
+}
+
+/// The fields of each alternative, by its type.
+fn alternatives(page: &mut String, schema: &Value, depth: usize) {
+    let is_of_objects = |list: &&Vec<Value>| depth < DEEPEST && list.iter().all(|one| one["properties"].get("type").is_some());
+    let Some(list) = schema["oneOf"].as_array().filter(is_of_objects) else { return };
+    page.push_str("<ul>\n");
+    for one in list {
+        let _ = write!(page, "<li><code>{}</code>", shape(&one["properties"]["type"]));
+        fields(page, one, depth + 1);
         page.push_str("</li>\n");
     }
     page.push_str("</ul>\n");
@@ -190,7 +203,18 @@ mod tests {
         for foreign in ["<script", "<link", "src=", "@import", "url(", "http-equiv"] {
             assert!(!page.contains(foreign), "{foreign}");
         }
-        assert!(page.len() < 400_000, "{} bytes", page.len());
+        assert!(page.len() < 500_000, "{} bytes", page.len());
+    }
+
+    #[test]
+    fn what_is_of_one_of_several_types_is_told_by_type() {
+        let page = page(&document(&routes::all()));
+        let (_, form) = page.split_once("id=\"form-NewIntegration\"").unwrap();
+        let form = form.split("id=\"form-").next().unwrap();
+        for (kind, field) in [("s3", "secret_access_key"), ("webhook", "signing_secret"), ("confluence", "base_url")] {
+            let (_, of) = form.split_once(&format!("<code>{kind}</code>")).unwrap_or_else(|| panic!("{kind} is not told: {form}"));
+            assert!(of.contains(&format!("<code>{field}</code>")), "{kind} has no {field}");
+        }
     }
 
     #[test]

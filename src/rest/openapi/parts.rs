@@ -17,7 +17,7 @@ const REFUSALS: [(StatusCode, &str, &[&str]); 13] = [
     ),
     (StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than it may be.", &[]),
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is of another type than is taken.", &[]),
-    (StatusCode::TOO_MANY_REQUESTS, "The team, its agent or its worker is asked too much.", &["Retry-After"]),
+    (StatusCode::TOO_MANY_REQUESTS, "The team, its agent or its worker is asked too much, or for what is under way.", &["Retry-After"]),
     (StatusCode::INTERNAL_SERVER_ERROR, "The server's own fault. Its log says more, under the X-Request-Id.", &[]),
     (
         StatusCode::BAD_GATEWAY,
@@ -29,7 +29,7 @@ const REFUSALS: [(StatusCode, &str, &[&str]); 13] = [
         "The cluster does not answer, the agent or the team's worker does not run, or the state role, which keeps the releases, is away.",
         &["Retry-After"],
     ),
-    (StatusCode::GATEWAY_TIMEOUT, "The agent or the team's worker took too long.", &[]),
+    (StatusCode::GATEWAY_TIMEOUT, "The agent, the team's worker or the manager took too long.", &[]),
 ];
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";

@@ -22,7 +22,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY_SECONDS: u64 = 5;
 
 /// The object once it is as wanted, or as it is at the timeout.
-pub(super) async fn until<K>(api: &Api<K>, name: &str, limit: Duration, want: impl Fn(&K) -> bool) -> Result<Option<K>, Error>
+pub(crate) async fn until<K>(api: &Api<K>, name: &str, limit: Duration, want: impl Fn(&K) -> bool) -> Result<Option<K>, Error>
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {

@@ -56,6 +56,8 @@ struct Inner {
     refused_in_cluster: bool,
     /// The object on which they are not.
     granted: Option<&'static str>,
+    /// Method and a part of the path of writes that fail, with status and message.
+    failing: Option<(Method, &'static str, u16, &'static str)>,
 }
 
 impl Cluster {
@@ -141,6 +143,22 @@ impl Cluster {
         self.0.inner.lock().unwrap().granted = Some(name);
     }
 
+    /// From now on writes of this method to paths with this part fail with this status and message.
+    pub(crate) fn fail(&self, method: Method, part: &'static str, status: u16, message: &'static str) {
+        self.0.inner.lock().unwrap().failing = Some((method, part, status, message));
+    }
+
+    /// From now on no write fails so.
+    pub(crate) fn heal(&self) {
+        self.0.inner.lock().unwrap().failing = None;
+    }
+
+    /// Method and path of each write to a path with this part, in order.
+    pub(crate) fn lines(&self, part: &str) -> Vec<String> {
+        let inner = self.0.inner.lock().unwrap();
+        inner.writes.iter().filter(|(_, path, _)| path.contains(part)).map(|(method, path, _)| format!("{method} {path}")).collect()
+    }
+
     /// Changes an object, as somebody else would.
     pub(crate) fn set(&self, path: &str, change: Value) {
         let outcome = self.0.inner.lock().unwrap().change(path, change);
@@ -211,6 +229,12 @@ impl Cluster {
         if method != Method::GET {
             inner.writes.push((method.clone(), path.to_owned(), headers.clone()));
         }
+        if let Some((failing, part, status, message)) = &inner.failing
+            && failing == method
+            && path.contains(part)
+        {
+            return told(*status, "Forbidden", message);
+        }
         match *method {
             Method::GET if query.get("watch").is_some_and(|watch| watch == "true") => self.watch(&inner, path, &query),
             Method::GET if inner.objects.contains_key(path) => {
@@ -220,6 +244,7 @@ impl Cluster {
             Method::GET if is_collection(path) => inner.list(path, &query),
             Method::POST => self.changed(inner.create(path, sent)),
             Method::PATCH => self.changed(inner.change(path, sent)),
+            Method::PUT => self.changed(inner.replace(path, sent)),
             Method::DELETE => self.changed(inner.delete(path, &sent)),
             _ => refusal(404, "NotFound"),
         }
@@ -313,6 +338,15 @@ impl Inner {
         Ok(self.tell("MODIFIED", path, changed))
     }
 
+    fn replace(&mut self, path: &str, mut sent: Value) -> Outcome {
+        let Some(before) = self.objects.get(path).map(|object| object["metadata"].clone()) else { return Err((404, "NotFound")) };
+        for kept in ["uid", "namespace", "generation", "creationTimestamp"] {
+            sent["metadata"][kept] = before[kept].clone();
+        }
+        let changed = self.put(path, sent);
+        Ok(self.tell("MODIFIED", path, changed))
+    }
+
     fn delete(&mut self, path: &str, options: &Value) -> Outcome {
         let Some(mut object) = self.objects.get(path).cloned() else { return Err((404, "NotFound")) };
         for part in ["uid", "resourceVersion"] {
@@ -346,6 +380,7 @@ fn is_collection(path: &str) -> bool {
         "evaluationruns",
         "knowledgebases",
         "ingestions",
+        "integrations",
         "guardrailpolicies",
         "teams",
         "rolebindings",
@@ -361,5 +396,9 @@ fn whole(status: u16, value: &Value) -> Response<Body> {
 }
 
 fn refusal(code: u16, reason: &str) -> Response<Body> {
-    whole(code, &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason}))
+    told(code, reason, reason)
+}
+
+fn told(code: u16, reason: &str, message: &str) -> Response<Body> {
+    whole(code, &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}))
 }

@@ -10,6 +10,7 @@ mod cluster;
 mod evaluations;
 mod failures;
 mod feedback;
+mod integrations;
 mod knowledge;
 mod metrics;
 mod policies;
