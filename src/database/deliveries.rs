@@ -136,7 +136,7 @@ impl Deliveries<'_> {
                 WHERE NOT EXISTS (
                           SELECT FROM slipway.alert_deliveries d
                           WHERE d.team = w.team AND d.agent_id = w.agent_id AND d.integration = w.integration AND d.alert_id = w.alert_id
-                            AND d.stage = w.stage)
+                            AND (d.stage = w.stage OR w.stage = 'raised'))
                   AND (w.stage <> 'resolved' OR EXISTS (
                           SELECT FROM slipway.alert_deliveries d
                           WHERE d.team = w.team AND d.agent_id = w.agent_id AND d.integration = w.integration AND d.alert_id = w.alert_id))),

@@ -71,7 +71,6 @@ pub(crate) struct Caches {
     pub violations: Told<Violations>,
     pub alerting: Told<Finding>,
     /// How alerts get to the integrations that ask for them.
-    #[allow(dead_code, reason = "the delivery of alerts is to tell it, and the integration controller to read it")]
     pub delivered: Told<Delivered>,
     /// What was measured of agents' canaries.
     pub canary_measured: Told<Reading>,

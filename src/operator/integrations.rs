@@ -87,7 +87,6 @@ pub(crate) fn model(caches: &Caches, namespace: &str, reference: &str, provider:
 
 /// The login of an Integration, read from its Secret now. It has the keys of the type alone. What is wrong with the Secret as the
 /// caches have it was judged before.
-#[expect(dead_code, reason = "tests of integrations and deliveries of alerts are to send it")]
 pub(crate) async fn login(context: &Context, integration: &Integration) -> Result<BTreeMap<String, String>, Fault> {
     let meta = &integration.metadata;
     let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());

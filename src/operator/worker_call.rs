@@ -33,7 +33,6 @@ pub(crate) enum Fault {
 }
 
 /// Posts to the worker of a team, by slug. The answer has come within the time of a control port's.
-#[expect(dead_code, reason = "tests of integrations and deliveries of alerts are to call it")]
 pub(crate) async fn post<T: DeserializeOwned>(
     context: &Context,
     sign: &Sign,
