@@ -163,6 +163,11 @@ impl Queue {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn stages(&self) -> Vec<(String, AlertStage)> {
+        self.waiting.iter().map(|entry| (entry.message.integration.clone(), entry.message.stage)).collect()
+    }
+
     pub(super) fn forget(&mut self, integrations: &[String]) {
         self.waiting.retain(|entry| !integrations.contains(&entry.message.integration));
         self.begun.retain(|(integration, _)| !integrations.contains(integration));

@@ -170,7 +170,7 @@ async fn tell_of_failure(context: &Context, integration: &Integration, why: &str
 /// Of one alert, or of several of which this is one.
 pub(super) async fn tell_of_end(context: &Context, integration: &Integration, alert: &str, count: usize, why: &str) {
     let others = count.saturating_sub(1);
-    let what = if others == 0 { format!("alert {alert} did") } else { format!("alert {alert} and {others} other messages did") };
+    let what = if others == 0 { format!("alert {alert} did") } else { format!("alert {alert} and {others} more did") };
     let note = format!("{what} not arrive and will not be sent again: {why}");
     let event = EventSpec { warning: true, reason: "AlertDeliveryGivenUp".to_owned(), action: "Deliver", note };
     let payload = json!({"alert_id": alert, "messages": count, "error": why});

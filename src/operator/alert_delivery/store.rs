@@ -32,6 +32,12 @@ impl AlertQueue {
         self.added.notify_one();
     }
 
+    /// Integration and stage of what waits.
+    #[cfg(test)]
+    pub(crate) fn stages(&self) -> Vec<(String, slipway_database::AlertStage)> {
+        locked(&self.memory).stages()
+    }
+
     pub(super) async fn added(&self) {
         self.added.notified().await;
     }
