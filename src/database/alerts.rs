@@ -57,6 +57,7 @@ pub struct KeptAlert {
     pub id: String,
     /// It was raised by this call.
     pub is_new: bool,
+    pub created_at: Timestamp,
 }
 
 impl Alert {
@@ -93,7 +94,7 @@ impl Tenants {
             ON CONFLICT (team, agent_id, uid, metric, policy) WHERE resolved_at IS NULL DO UPDATE SET
                 severity = excluded.severity, message = excluded.message, value = excluded.value, threshold = excluded.threshold,
                 traces = CASE WHEN excluded.traces = '{}' THEN a.traces ELSE excluded.traces END, last_seen = excluded.last_seen
-            RETURNING team, agent_id, uid, metric, policy, id";
+            RETURNING team, agent_id, uid, metric, policy, id, (extract(epoch FROM created_at) * 1000000)::bigint AS created";
         // Each key once, and in the order of keys.
         let once: BTreeMap<_, _> = alerts.iter().map(|alert| (key(alert), (id::new("al"), alert))).collect();
         let mut kept = HashMap::new();
@@ -122,13 +123,13 @@ impl Tenants {
             for row in &rows {
                 let key: [String; 5] =
                     [row.try_get("team")?, row.try_get("agent_id")?, row.try_get("uid")?, row.try_get("metric")?, row.try_get("policy")?];
-                kept.insert(key, row.try_get::<String, _>("id")?);
+                kept.insert(key, (row.try_get::<String, _>("id")?, time(row.try_get("created")?)?));
             }
         }
         let answer = |alert: &RaisedAlert| {
             let key = key(alert);
-            let id = kept.get(&key).cloned().ok_or_else(|| Fault::Broken("an alert was not kept".to_owned()))?;
-            Ok(KeptAlert { is_new: once.get(&key).is_some_and(|(new, _)| *new == id), id })
+            let (id, created_at) = kept.get(&key).cloned().ok_or_else(|| Fault::Broken("an alert was not kept".to_owned()))?;
+            Ok(KeptAlert { is_new: once.get(&key).is_some_and(|(new, _)| *new == id), id, created_at })
         };
         alerts.iter().map(answer).collect()
     }

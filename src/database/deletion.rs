@@ -9,7 +9,7 @@ use crate::{Fault, Isolation, Tenants, id, roles};
 
 const BATCH: i64 = 1_000;
 /// What refers to others before what it refers to, so that no batch is more than it seems.
-const TABLES: [&str; 20] = [
+const TABLES: [&str; 21] = [
     "turns",
     "feedback",
     "feedback_cases",
@@ -29,6 +29,7 @@ const TABLES: [&str; 20] = [
     "violation_hours",
     "readiness_hours",
     "alerts",
+    "alert_deliveries",
     "budgets",
     "budget_leases",
 ];

@@ -14,7 +14,7 @@ use crate::connection::{ask, settings};
 use crate::steps::{self, Step};
 use crate::{Fault, backfill, roles};
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -29,6 +29,7 @@ const STEPS: [Step; 14] = [
     Step { version: 12, name: "sampled scores", sql: include_str!("migrations/0012_sampled_scores.sql") },
     Step { version: 13, name: "feedback for MLflow", sql: include_str!("migrations/0013_feedback_delivery.sql") },
     Step { version: 14, name: "governance", sql: include_str!("migrations/0014_governance.sql") },
+    Step { version: 15, name: "deliveries of alerts", sql: include_str!("migrations/0015_alert_deliveries.sql") },
 ];
 
 /// The version that [`migrate`] leads to.

@@ -1,4 +1,4 @@
-//! The end of what is too old: usage, violations, readiness and alerts.
+//! The end of what is too old: usage, violations, readiness, alerts and messages about these.
 
 use sqlx::AssertSqlSafe;
 
@@ -8,6 +8,11 @@ use crate::{Fault, Tenants};
 /// Sums by 10 minutes and by six hours: a week can be read that begins at any minute.
 const SHORT_SPANS_DAYS: u32 = 8;
 const BUDGETS_DAYS: u32 = 2;
+/// Messages that wait are given up after a day. Those that are left wait for integrations that are gone or want none any more.
+const WAITING_DAYS: u32 = 2;
+/// Who has heard of an alert that is still open is to hear of its end.
+const OLD_DELIVERY: &str = "t.created_at < $cutoff AND NOT EXISTS (
+    SELECT FROM slipway.alerts a WHERE a.team = t.team AND a.agent_id = t.agent_id AND a.id = t.alert_id AND a.resolved_at IS NULL)";
 /// The most rows of one statement.
 const BATCH: i64 = 5_000;
 
@@ -18,7 +23,7 @@ pub struct Retention {
     /// Of the roll-up, and of readiness.
     pub usage_hours: u32,
     pub violations: u32,
-    /// From when they were last seen.
+    /// From when they were last seen; of messages about them, from when these were written.
     pub alerts: u32,
 }
 
@@ -42,6 +47,8 @@ impl Tenants {
             ("readiness_hours", "t.hour < $cutoff", usage_hours),
             ("policy_violations", "t.minute < $cutoff", violations),
             ("violation_hours", "t.hour < $cutoff", violations),
+            ("alert_deliveries", OLD_DELIVERY, alerts),
+            ("alert_deliveries", "t.ended_at IS NULL AND t.created_at < $cutoff", WAITING_DAYS),
             ("alerts", "t.last_seen < $cutoff", alerts),
             ("budget_leases", "t.until < $cutoff", BUDGETS_DAYS),
         ] {

@@ -52,7 +52,7 @@ pub(crate) async fn grant_to_teams(connection: &mut PgConnection) -> Result<(), 
 }
 
 /// Rows of the tables with a team in them, which row-level security narrows down; the schema's version; nothing of
-/// `tenants`, nor of what an agent must not write itself: feedback, readiness and alerts. Sums of usage are read, and written by triggers
+/// `tenants`, nor of what an agent must not write itself: feedback, readiness, alerts and their messages. Sums of usage are read, and written by triggers
 /// alone. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
 pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<(), Fault> {
     let grant = format!(
@@ -72,7 +72,7 @@ pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<
              -- A manager of an older version, which takes them for tables that a team may write, may have given them.
              FOR t IN SELECT c.oid, c.relname FROM pg_class c
                       WHERE c.relnamespace = 'slipway'::regnamespace
-                        AND c.relname IN ('owners', 'feedback', 'feedback_cases', 'readiness_hours', 'alerts')
+                        AND c.relname IN ('owners', 'feedback', 'feedback_cases', 'readiness_hours', 'alerts', 'alert_deliveries')
              LOOP
                  IF has_table_privilege('{group}', t.oid, 'SELECT') OR has_table_privilege('{group}', t.oid, 'UPDATE') THEN
                      EXECUTE format('REVOKE ALL ON slipway.%I FROM {group}', t.relname);
@@ -91,7 +91,8 @@ pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<
              END LOOP;
              FOR t IN SELECT c.oid, c.relname FROM pg_class c
                       WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relforcerowsecurity
-                        AND c.relname NOT IN ('owners', 'feedback', 'feedback_cases', 'readiness_hours', 'alerts', 'usage_spans', 'usage_backfill')
+                        AND c.relname NOT IN ('owners', 'feedback', 'feedback_cases', 'readiness_hours', 'alerts',
+                                              'alert_deliveries', 'usage_spans', 'usage_backfill')
              LOOP
                  IF NOT (has_table_privilege('{group}', t.oid, 'SELECT') AND has_table_privilege('{group}', t.oid, 'INSERT')
                          AND has_table_privilege('{group}', t.oid, 'UPDATE') AND has_table_privilege('{group}', t.oid, 'DELETE')) THEN

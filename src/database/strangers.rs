@@ -9,7 +9,7 @@ use crate::{Fault, Tenants, id};
 /// Of one query; the rest is found after these are deleted.
 const MAX_ROWS: i64 = 1_000;
 /// The tables that the others refer to, and that of owners: where these have no row of an agent, none has.
-const PARENTS: [&str; 16] = [
+const PARENTS: [&str; 17] = [
     "conversations",
     "memories",
     "usage_minutes",
@@ -20,6 +20,7 @@ const PARENTS: [&str; 16] = [
     "violation_hours",
     "readiness_hours",
     "alerts",
+    "alert_deliveries",
     "budgets",
     "budget_leases",
     "evaluation_results",

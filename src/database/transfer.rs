@@ -13,8 +13,8 @@ const MANY: i64 = 1_000;
 /// What others refer to, and who refers to it by which column. Answers that are being made are dropped.
 const FAMILIES: [(&str, &[&str], &str); 2] =
     [("conversations", &["messages", "feedback", "feedback_cases"], "conversation_id"), ("memories", &["memory_vectors"], "memory_id")];
-/// Minutes of usage are summed up under the new key as they come there; what is older comes with the sums. Readiness and alerts belong to a
-/// UID, and budgets to pods that have ended: they are dropped.
+/// Minutes of usage are summed up under the new key as they come there; what is older comes with the sums. Readiness, alerts and
+/// messages about these belong to a UID, and budgets to pods that have ended: they are dropped.
 const ALONE: [&str; 8] = [
     "usage_minutes",
     "usage_by_run",

@@ -1,19 +1,55 @@
 //! Sends alerts to the integrations that ask for them, through the teams' workers, while this process leads.
+//!
+//! The look at agents (`governance`) queues messages. What is due is read every 5 s, and at once when something was added: of each
+//! integration a few messages, which are sent one after the other, for several integrations at once. Rows say what was sent, so that a
+//! manager that is killed sends a message a second time at most, with the same id. While no Integration asks for alerts, nothing is
+//! asked of the database.
 
+mod course;
+mod message;
+mod queue;
+mod receivers;
+mod schedule;
+mod send;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
-use slipway_cluster::controller::Phase;
+use slipway_api::integration::IntegrationType;
+use slipway_cluster::controller::{self, Phase};
+use slipway_database::{GivenUp, Waiting};
+use slipway_mlflow::Standing;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+pub(crate) use message::{AlertTurn, id, payload};
+pub(crate) use receivers::{Receiver, receivers};
+pub(crate) use store::AlertQueue;
 
 use crate::context::Context;
 use crate::control_port::Sign;
+use crate::metrics::{ByDelivery, Metrics};
 use crate::registry::{Change, Registered};
+use course::Course;
+use send::{Batch, Report, tell_of_end};
+use store::Store;
+
+/// How often it is looked for messages that are due.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// To how many integrations messages are sent at once.
+const AT_ONCE: usize = 8;
 
 /// How alerts get to an integration. The integration controller writes it into the status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(dead_code, reason = "the delivery is to make it, and the integration controller to read it")]
 pub(crate) struct Delivered {
     /// How many wait, in steps: 0, 1, 10, 100, 1000.
     pub waiting: i64,
@@ -27,22 +63,174 @@ pub(crate) struct Delivered {
 }
 
 pub(crate) struct AlertDelivery {
-    #[expect(dead_code, reason = "deliveries are to be read and sent with them")]
     context: Arc<Context>,
-    #[expect(dead_code, reason = "the same")]
+    /// How a worker is asked; none is, without it.
     sign: Option<Arc<Sign>>,
+    standing: Standing,
 }
 
 impl AlertDelivery {
     pub(crate) fn new(context: Arc<Context>, sign: Option<Arc<Sign>>) -> Self {
-        Self { context, sign }
+        Self { context, sign, standing: Standing::default() }
+    }
+
+    async fn run(&self) {
+        let context = &*self.context;
+        let _counts = Counts(&context.metrics);
+        // Whoever led before may have found something else since this process last did.
+        context.caches.delivered.forget();
+        let (store, mut course) = (Store::of(context), Course::new(Instant::now()));
+        let mut running = FuturesUnordered::new();
+        loop {
+            match self.look(&store, &mut course).await {
+                Ok(batches) => running.extend(batches.into_iter().map(|batch| self.deliver(&store, batch))),
+                Err(why) => self.note_trouble(Some(&why)),
+            }
+            let mut rest = pin!(sleep(INTERVAL));
+            loop {
+                tokio::select! {
+                    Some(report) = running.next(), if !running.is_empty() => {
+                        if self.note_report(&store, &mut course, &report).await {
+                            break;
+                        }
+                    }
+                    () = &mut rest => break,
+                    () = context.alert_queue.added() => {
+                        course.has_more();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says what is to be sent now, and to the controller of Integrations how they stand.
+    async fn look(&self, store: &Store<'_>, course: &mut Course) -> Result<Vec<Batch>, String> {
+        let caches = &self.context.caches;
+        let receivers = receivers(caches);
+        let changes = course.compare(caches, &receivers);
+        if !changes.gone.is_empty() {
+            self.context.alert_queue.is_not_full(&changes.gone);
+            store.forget(&changes.gone).await?;
+        }
+        if !changes.other.is_empty() {
+            store.hasten(&changes.other).await?;
+        }
+        course.take(changes);
+        let (all, now) = (receivers.iter().map(|receiver| receiver.uid.clone()).collect::<Vec<_>>(), Instant::now());
+        if all.is_empty() {
+            self.tell(&receivers, &[]);
+            return Ok(Vec::new());
+        }
+        if course.is_time_to_give_up(now) {
+            let given_up = store.give_up_older(&all, schedule::EXPIRY).await?;
+            self.give_up(course, &receivers, given_up).await;
+        }
+        let free: Vec<String> = all.iter().filter(|integration| course.may_send(integration, now)).cloned().collect();
+        let due = if free.is_empty() || course.is_busy() { Vec::new() } else { store.due(&free).await? };
+        if course.is_time_to_tell(now) {
+            let waiting = store.waiting(&all).await?;
+            course.told(&waiting, now);
+            self.tell(&receivers, &waiting);
+        }
+        self.note_trouble(None);
+        Ok(course.batches(&receivers, due))
+    }
+
+    /// Whether there may be more to send at once.
+    async fn note_report(&self, store: &Store<'_>, course: &mut Course, report: &Report) -> bool {
+        if let Some(why) = &report.trouble {
+            self.note_trouble(Some(why));
+        }
+        let is_back = course.note(report, Instant::now());
+        // What has waited while nothing arrived may be sent now.
+        if is_back && let Err(why) = store.hasten(std::slice::from_ref(&report.integration)).await {
+            self.note_trouble(Some(&why));
+        }
+        report.delivered > 0
+    }
+
+    async fn give_up(&self, course: &mut Course, receivers: &[Receiver], given_up: Vec<GivenUp>) {
+        let mut by_integration: HashMap<String, Vec<GivenUp>> = HashMap::new();
+        for one in given_up {
+            by_integration.entry(one.integration.clone()).or_default().push(one);
+        }
+        for receiver in receivers {
+            let Some(all) = by_integration.remove(&receiver.uid) else { continue };
+            course.has_more();
+            self.count(receiver.kind, "given_up", all.len() as u64);
+            if let (Some(integration), Some(first)) = (receiver.integration(), all.first()) {
+                let why = first.last_error.as_deref().unwrap_or("it has waited for 24 hours");
+                tell_of_end(&self.context, integration, &first.alert_id, all.len(), why).await;
+            }
+        }
+    }
+
+    /// Tells the integration controller how deliveries stand, and counts what waits.
+    fn tell(&self, receivers: &[Receiver], waiting: &[Waiting]) {
+        let context = &*self.context;
+        let found = receivers.iter().zip(waiting);
+        let found = found.map(|(receiver, waiting)| (receiver.key.clone(), delivered(waiting, context.alert_queue.is_full(waiting))));
+        for key in context.caches.delivered.set(found.collect()) {
+            context.registry.publish(&Change::Delivering(key));
+        }
+        context.metrics.alert_deliveries_waiting.set(waiting.iter().map(|waiting| waiting.count).sum());
+        let oldest = waiting.iter().filter_map(|waiting| waiting.oldest).min();
+        let age = oldest.map_or(0, |oldest| Timestamp::now().duration_since(oldest).as_secs().max(0));
+        context.metrics.alert_delivery_age.set(age);
+    }
+
+    fn count(&self, kind: IntegrationType, outcome: &'static str, count: u64) {
+        let by = ByDelivery { r#type: kind.as_str(), outcome };
+        self.context.metrics.alert_deliveries.get_or_create(&by).inc_by(count);
+    }
+
+    /// Logs a failure that was not there before, and its end.
+    fn note_trouble(&self, trouble: Option<&str>) {
+        if self.standing.has_changed(trouble.map(|_| "database")) {
+            if let Some(why) = trouble {
+                tracing::warn!(why, "messages about alerts cannot be read or noted; they stay where they are");
+            } else {
+                tracing::info!("messages about alerts are read again");
+            }
+        }
+    }
+}
+
+/// As a status has it: without figures that change with each message.
+fn delivered(waiting: &Waiting, is_full: bool) -> Delivered {
+    let step = [1_000, 100, 10, 1].into_iter().find(|step| waiting.count >= *step).unwrap_or_default();
+    let no_room = "there is no room for further messages";
+    let last_error = match (&waiting.last_error, is_full) {
+        (Some(error), true) => Some(format!("{no_room}; {error}")),
+        (None, true) => Some(no_room.to_owned()),
+        (error, false) => error.clone(),
+    };
+    Delivered {
+        waiting: step,
+        failing_since: waiting.failing_since,
+        last_error: last_error.filter(|_| waiting.failing_since.is_some() || is_full),
+        has_arrived: waiting.arrived.is_some(),
+        gave_up: waiting.given_up > waiting.arrived,
+    }
+}
+
+/// The gauges of what waits, which are the leader's alone.
+struct Counts<'a>(&'a Metrics);
+
+impl Drop for Counts<'_> {
+    fn drop(&mut self) {
+        self.0.alert_deliveries_waiting.set(0);
+        self.0.alert_delivery_age.set(0);
     }
 }
 
 impl Registered for AlertDelivery {
     fn changed(&self, _: &Change) {}
 
-    fn start(self: Arc<Self>, _: &watch::Sender<Phase>) -> Vec<JoinHandle<()>> {
-        Vec::new()
+    fn start(self: Arc<Self>, phase: &watch::Sender<Phase>) -> Vec<JoinHandle<()>> {
+        let context = self.context.clone();
+        let work = async move { self.run().await };
+        vec![controller::start_beside(&context.tasks, "delivery of alerts", phase.subscribe(), work)]
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::alert_delivery::AlertQueue;
 use crate::caches::Caches;
 use crate::metrics::Metrics;
 use crate::pending_warnings::{Due, PendingWarnings};
@@ -43,6 +44,7 @@ pub struct Context {
     pub(crate) mlflow: Servers,
     pub(crate) caches: Caches,
     pub(crate) registry: Registry,
+    pub(crate) alert_queue: AlertQueue,
     pub(crate) reported: ReportedErrors,
     unchanged: UnchangedStatuses,
     pending: PendingWarnings,
@@ -61,6 +63,7 @@ impl Context {
             mlflow,
             caches: Caches::default(),
             registry: Registry::default(),
+            alert_queue: AlertQueue::default(),
             reported: ReportedErrors::default(),
             unchanged: UnchangedStatuses::default(),
             pending: PendingWarnings::default(),

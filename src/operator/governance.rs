@@ -3,7 +3,7 @@
 //! are told.
 //!
 //! A pass goes in one order: `fleet` lists the agents from the caches, `readings` asks the database about all of them, `alerts` decides
-//! by the rules of `slipway-governance`, `delivery` writes rows and Events. What has begun stands in rows, so that a manager that is
+//! by the rules of `slipway-governance`, `delivery` writes rows and Events, and queues `messages` to integrations. What has begun stands in rows, so that a manager that is
 //! killed anywhere doubles nothing: an alert is one by its key in the table, an Event is one by the alert's id.
 
 mod alerts;
@@ -11,6 +11,7 @@ mod alone;
 pub(crate) mod canary;
 mod delivery;
 mod fleet;
+mod messages;
 mod readings;
 mod rollback;
 mod violations;
@@ -36,6 +37,7 @@ use crate::registry::{Change, Registered};
 use crate::tenancy::Tenancy;
 use delivery::Announcements;
 use fleet::Watched;
+use messages::Outbox;
 
 /// A pass begins at the same second of each minute, so that an agent has one sample a minute.
 const INTERVAL: Duration = Duration::from_mins(1);
@@ -59,7 +61,8 @@ struct Memory {
     /// Since when an agent has no replica that takes requests.
     down: HashMap<Key, Timestamp>,
     announcements: Announcements,
-    /// Whether a pass has seen the open alerts.
+    outbox: Outbox,
+    /// Whether a pass has seen the open alerts, and written what has changed.
     has_begun: bool,
     /// Alerts of a platform without a database.
     alone: alone::Alerts,
@@ -136,9 +139,11 @@ impl Governance {
         let context = &*self.context;
         let fleet = fleet::watched(&context.caches);
         memory.note(&fleet, now);
+        memory.outbox.begin(&context.caches);
         canary::count(context, &fleet, &mut memory.canaries);
         let Some(tenancy) = &context.tenancy else {
-            let standing = memory.alone.pass(context, &fleet, &memory.down, &mut memory.announcements, now);
+            let standing = memory.alone.pass(context, &fleet, &memory.down, (&mut memory.announcements, &mut memory.outbox), now);
+            memory.outbox.hold(context, now);
             delivery::tell(context, standing);
             memory.announcements.publish(&context.events).await;
             return Ok(());
@@ -164,8 +169,8 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
         changes.decide(&seen, &memory.since, &mut waits, now);
     }
     memory.since = waits;
-    let is_first = !std::mem::replace(&mut memory.has_begun, true);
-    delivery::apply(context, tenancy, &mut memory.announcements, changes, is_first, now).await?;
+    delivery::apply(context, tenancy, memory, changes, now).await?;
+    memory.has_begun = true;
     if is_due(&mut memory.next_violations, VIOLATIONS_INTERVAL) {
         violations::tell(context, tenancy, fleet, now).await?;
     }

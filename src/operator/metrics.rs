@@ -25,6 +25,14 @@ pub struct BySeverity {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByDelivery {
+    /// Of the integration: `webhook` or `slack`.
+    pub r#type: &'static str,
+    /// `delivered`, `retried`, `given_up` or, where there was no room, `dropped`.
+    pub outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByPhase {
     /// As in `status.canary.phase`.
     pub phase: &'static str,
@@ -68,6 +76,10 @@ pub struct Metrics {
     pub feedback_deliveries: Family<ByOutcome, Counter>,
     pub ingestions: Family<ByOutcome, Counter>,
     pub alerts: Family<BySeverity, Gauge>,
+    pub alert_deliveries: Family<ByDelivery, Counter>,
+    pub alert_deliveries_waiting: Gauge,
+    /// In seconds, of the oldest message that waits.
+    pub alert_delivery_age: Gauge,
     pub governance_passes: Histogram,
     pub canaries: Family<ByPhase, Gauge>,
     pub canary_transitions: Family<ByPhase, Counter>,
@@ -93,6 +105,9 @@ impl Metrics {
             feedback_deliveries: Family::default(),
             ingestions: Family::default(),
             alerts: Family::default(),
+            alert_deliveries: Family::default(),
+            alert_deliveries_waiting: Gauge::default(),
+            alert_delivery_age: Gauge::default(),
             governance_passes: Histogram::new([0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0]),
             canaries: Family::default(),
             canary_transitions: Family::default(),
@@ -137,9 +152,20 @@ impl Metrics {
             "The time that it took to look at all agents once: readiness, alerts, violations",
             metrics.governance_passes.clone(),
         );
+        metrics.register_deliveries();
         metrics.register_canaries();
         metrics.register_integrations();
         metrics
+    }
+
+    fn register_deliveries(&self) {
+        self.register("alert_deliveries", "Messages about alerts to integrations, by type and outcome", self.alert_deliveries.clone());
+        self.register("alert_deliveries_waiting", "Messages about alerts that wait", self.alert_deliveries_waiting.clone());
+        self.register(
+            "alert_delivery_age_seconds",
+            "For how long the oldest message about an alert that waits has done so",
+            self.alert_delivery_age.clone(),
+        );
     }
 
     fn register_canaries(&self) {
@@ -235,6 +261,7 @@ mod tests {
         metrics.queue_depth.get_or_create(&by).set(1);
         metrics.errors.get_or_create(&ByCategory { controller: "agent", category: "api" }).inc();
         metrics.alerts.get_or_create(&BySeverity { severity: "critical" }).set(1);
+        metrics.alert_deliveries.get_or_create(&ByDelivery { r#type: "slack", outcome: "delivered" }).inc();
         let phase = ByPhase { phase: "Serving" };
         metrics.canaries.get_or_create(&phase).set(1);
         metrics.canary_transitions.get_or_create(&phase).inc();

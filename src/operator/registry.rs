@@ -42,7 +42,6 @@ pub(crate) enum Change {
     /// Something else was measured of this agent's canary.
     CanaryMeasured(Key),
     /// Alerts get to this integration otherwise than before.
-    #[allow(dead_code, reason = "the delivery of alerts is to publish it")]
     Delivering(Key),
     /// A kind of others is installed or gone.
     Kinds,

@@ -3,6 +3,7 @@
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
+mod deliveries;
 mod governance;
 pub mod knowledge;
 pub mod rows;

@@ -146,6 +146,11 @@ impl Integration {
         Ok(ModelEndpoint { base_url, key: self.spec.secret(self.name()).filter(|_| is_there).map(|secret| (secret, MODEL_KEY)) })
     }
 
+    /// Whether alerts can be sent to it: it is of such a type, and its login is for the server that it names.
+    pub fn receiver(&self) -> Result<(), MergeFault> {
+        self.used_as(Use::Alerts, "a subscription to alerts").map(drop)
+    }
+
     /// Whether the login of this integration may be sent to a URL. It may be sent nowhere but to the host that it was written for.
     pub fn opens_for(&self, url: &str) -> bool {
         let pinned = self.status.as_ref().and_then(|status| status.origin.as_ref());

@@ -6,12 +6,14 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use slipway_api::condition::ALERTING;
 use slipway_cluster::Key;
-use slipway_database::RaisedAlert;
+use slipway_database::{AlertStage, RaisedAlert};
 use slipway_governance::alert::{Limit, Open, Severity, Step, Topic, judge};
 
 use super::delivery::Announcements;
 use super::fleet::Watched;
+use super::messages::Outbox;
 use super::readings::Found;
+use crate::alert_delivery::AlertTurn;
 use crate::context::Context;
 
 #[derive(Default)]
@@ -32,6 +34,10 @@ impl Standing {
     fn id(&self) -> String {
         format!("{}-{}", self.uid, self.begun.as_second())
     }
+
+    fn turn<'a>(&'a self, stage: AlertStage, id: &'a str, now: Timestamp) -> AlertTurn<'a> {
+        AlertTurn { stage, id, alert: &self.alert, created_at: self.begun, now }
+    }
 }
 
 impl Alerts {
@@ -41,7 +47,7 @@ impl Alerts {
         context: &Context,
         fleet: &[Watched],
         down: &HashMap<Key, Timestamp>,
-        announcements: &mut Announcements,
+        (announcements, outbox): (&mut Announcements, &mut Outbox),
         now: Timestamp,
     ) -> Vec<(Key, RaisedAlert)> {
         let Some(limit) = Limit::platform().into_iter().find(|limit| limit.topic == Topic::Down) else { return Vec::new() };
@@ -59,11 +65,17 @@ impl Alerts {
                     let open = Open { severity: level.severity, threshold: level.at, last_seen: now };
                     let standing = Standing { uid: agent.row.uid.clone(), begun, open, alert };
                     if is_new {
-                        announcements.raised(agent, &standing.id(), &standing.alert);
+                        let id = standing.id();
+                        announcements.raised(agent, &id, &standing.alert);
+                        outbox.add(agent, &standing.turn(AlertStage::Raised, &id, now));
                     }
                     still.insert(agent.key.clone(), standing);
                 }
-                (Step::Resolve, Some(before)) => announcements.resolved(agent, &before.id(), &before.alert),
+                (Step::Resolve, Some(before)) => {
+                    let id = before.id();
+                    announcements.resolved(agent, &id, &before.alert);
+                    outbox.add(agent, &before.turn(AlertStage::Resolved, &id, now));
+                }
                 (_, Some(before)) => drop(still.insert(agent.key.clone(), before)),
                 (_, None) => {}
             }

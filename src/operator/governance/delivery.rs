@@ -1,4 +1,5 @@
-//! What was decided about alerts is written to the database, announced by Events, and told to the agent controller for its status.
+//! What was decided about alerts is written to the database, announced by Events and to integrations, and told to the agent controller for
+//! its status.
 //!
 //! Rows come before Events where an alert begins, as its id is the row's; Events come before rows where it ends. A manager that begins to
 //! lead announces once more what has begun of late. All Events are named after the alert, so that none is there twice.
@@ -15,12 +16,14 @@ use slipway_api::Agent;
 use slipway_api::condition::{ALERTING, CRITICAL_ALERTS, Finding};
 use slipway_cluster::Key;
 use slipway_cluster::event::{EventSpec, Events};
-use slipway_database::RaisedAlert;
+use slipway_database::{AlertStage, RaisedAlert};
 use slipway_governance::alert::Severity;
 
+use super::Memory;
 use super::alerts::{Changes, Standing, raised};
 use super::fleet::Watched;
 use super::readings::PART;
+use crate::alert_delivery::AlertTurn;
 use crate::context::Context;
 use crate::metrics::BySeverity;
 use crate::registry::Change;
@@ -90,17 +93,24 @@ pub(super) fn reference(key: &Key, uid: &str) -> ObjectReference {
     }
 }
 
-/// Writes what has changed. `is_first`: whoever led before may have been killed between a row and its Event.
+/// Writes what has changed. Where nothing was written before, whoever led may have been killed between a row and its Event.
 pub(super) async fn apply(
     context: &Context,
     tenancy: &Tenancy,
-    announcements: &mut Announcements,
+    memory: &mut Memory,
     changes: Changes<'_>,
-    is_first: bool,
     now: Timestamp,
 ) -> Result<(), String> {
+    let Memory { announcements, outbox, has_begun, .. } = memory;
     let Changes { mut standing, resolved } = changes;
     let (written, kept): (Vec<_>, Vec<_>) = standing.drain(..).partition(|standing| standing.is_written);
+    for Standing { agent, alert, row, .. } in written.iter().filter(|standing| standing.has_risen) {
+        if let Some(row) = row {
+            outbox.add(agent, &AlertTurn { stage: AlertStage::Risen, id: &row.id, alert, created_at: row.created_at, now });
+        }
+    }
+    // With what an earlier pass has left.
+    outbox.queue(context, tenancy).await?;
     for part in written.chunks(PART) {
         let alerts: Vec<RaisedAlert> = part.iter().map(|standing| standing.alert.clone()).collect();
         let rows = tenancy.raise_alerts(&alerts).await?;
@@ -108,18 +118,27 @@ pub(super) async fn apply(
             if row.is_new || *has_risen {
                 announcements.raised(agent, &row.id, alert);
             }
+            if row.is_new {
+                outbox.add(agent, &AlertTurn { stage: AlertStage::Raised, id: &row.id, alert, created_at: row.created_at, now });
+            }
         }
     }
-    for row in written
+    for (agent, row, alert) in written
         .iter()
         .chain(&kept)
-        .filter(|_| is_first)
+        .filter(|_| !*has_begun)
         .filter_map(|standing| Some((standing.agent, standing.row.as_ref()?, &standing.alert)))
     {
-        if now.duration_since(row.1.created_at) <= OF_LATE {
-            announcements.raised(row.0, &row.1.id, row.2);
+        if now.duration_since(row.created_at) <= OF_LATE {
+            announcements.raised(agent, &row.id, alert);
+            outbox.add(agent, &AlertTurn { stage: AlertStage::Raised, id: &row.id, alert, created_at: row.created_at, now });
         }
     }
+    outbox.queue(context, tenancy).await?;
+    for (agent, row) in &resolved {
+        outbox.add(agent, &AlertTurn { stage: AlertStage::Resolved, id: &row.id, alert: &raised(row), created_at: row.created_at, now });
+    }
+    outbox.queue(context, tenancy).await?;
     // Before the rows: who is killed in between resolves them again, and announces nothing twice.
     for part in resolved.chunks(EVENTS_PER_PASS / 2) {
         for (agent, row) in part {

@@ -1,6 +1,7 @@
 //! Passes over agents in the caches, with a real PostgreSQL, and an API server that keeps Events and takes patches.
 
 mod canary;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, Fault, KeptAlert, MAX_CONVERSATIONS, Options, PolicyConversations, RaisedAlert, Reader, ReadinessSample, Retention, Run,
-    Stage, Store, UsageMinute, ViolationMinute,
+    AgentKey, AlertStage, Fault, KeptAlert, MAX_CONVERSATIONS, NewDelivery, Options, PolicyConversations, RaisedAlert, Reader,
+    ReadinessSample, Retention, Run, Stage, Store, UsageMinute, ViolationMinute,
 };
 
 use crate::spans::key;
@@ -244,6 +244,7 @@ async fn what_is_old_goes_in_batches_and_nothing_else() {
              insert into slipway.violation_hours select '{team}', '{agent}', now() - n * interval '1 hour', 't', 'h', 'gp', 'r', 'input', false, 1, now() from generate_series(0, 1000) n;
              insert into slipway.readiness_hours select '{team}', '{agent}', now() - n * interval '1 hour', 'u', 60, 60, now() from generate_series(0, 1000) n;
              insert into slipway.alerts select '{team}', '{agent}', '{team}{agent}' || n, 'u', 'm', n::text, 'warning', 'x', 1, 1, '{{}}', now(), now() - n * interval '1 hour' from generate_series(0, 1000) n;
+             insert into slipway.alert_deliveries select '{team}', '{agent}', 'i', n::text, 'raised', 'msg', '{{}}', now() - n * interval '1 hour', now(), 1, null, now(), null, now() from generate_series(0, 1000) n;
              insert into slipway.budget_leases select '{team}', '{agent}', n, 'h', 1, 1, now() - n * interval '1 day' from generate_series(0, 9) n"
         )
     };
@@ -258,6 +259,7 @@ async fn what_is_old_goes_in_batches_and_nothing_else() {
         ("violation_hours", "hour", 20),
         ("readiness_hours", "hour", 35),
         ("alerts", "last_seen", 25),
+        ("alert_deliveries", "created_at", 25),
         ("budget_leases", "until", 2),
     ];
     let count = |table: &str, column: &str, days: i32| {
@@ -297,11 +299,31 @@ async fn live(database: &Database, team: &str, agent: &str) {
     store.lease_budget(&request).await.unwrap();
     let (tenants, key) = (database.tenants(), key(team, agent, "u"));
     tenants.record_readiness(&[ReadinessSample { agent: key.clone(), ready: true }]).await.unwrap();
-    tenants.raise_alerts(&[alert(key, "m", 1.0)]).await.unwrap();
+    let raised = tenants.raise_alerts(&[alert(key, "m", 1.0)]).await.unwrap();
+    let message = NewDelivery {
+        team: team.into(),
+        agent_id: agent.into(),
+        integration: "i".into(),
+        alert_id: raised[0].id.clone(),
+        stage: AlertStage::Raised,
+        message_id: "msg_1".into(),
+        payload: "{}".into(),
+        most: 100,
+    };
+    tenants.deliveries().enqueue(&[message]).await.unwrap();
 }
 
-const TABLES: [&str; 8] =
-    ["usage_by_run", "usage_spans", "policy_violations", "violation_hours", "readiness_hours", "alerts", "budgets", "budget_leases"];
+const TABLES: [&str; 9] = [
+    "usage_by_run",
+    "usage_spans",
+    "policy_violations",
+    "violation_hours",
+    "readiness_hours",
+    "alerts",
+    "alert_deliveries",
+    "budgets",
+    "budget_leases",
+];
 
 async fn tables_of(admin: &mut Raw, team: &str, agent: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
@@ -380,7 +402,7 @@ async fn a_teams_login_reads_and_writes_its_own_rows_and_no_alerts() {
     let denied = "42501";
     let mut raw = Raw::connect(&url).await;
     for table in TABLES {
-        let readable = !["readiness_hours", "alerts"].contains(&table);
+        let readable = !["readiness_hours", "alerts", "alert_deliveries"].contains(&table);
         let read = raw.ask(&format!("select distinct team from slipway.{table}")).await;
         if readable {
             assert_eq!(read.unwrap(), [[Some("a".to_owned())]], "{table}");
@@ -442,7 +464,7 @@ async fn rights_that_an_older_manager_gave_are_taken_back() {
     live(&database, "a", "ag_1").await;
     let mut admin = database.raw(&database.url).await;
     let group = admin.one("select string_agg(r.rolname, ',') from pg_auth_members m join pg_roles r on r.oid = m.roleid join slipway.tenants t on t.role::text = (select rolname from pg_roles where oid = m.member)").await;
-    let privileged = ["alerts", "readiness_hours", "usage_spans"];
+    let privileged = ["alerts", "alert_deliveries", "readiness_hours", "usage_spans"];
     for table in privileged {
         admin.ask(&format!("grant select, insert, update, delete on slipway.{table} to {group}")).await.unwrap();
     }

@@ -6,6 +6,7 @@
 mod budget;
 mod conversations;
 mod deletion;
+mod deliveries;
 mod evaluation;
 mod feedback;
 mod governance;

@@ -98,6 +98,7 @@ async fn a_login_that_reads_conversations_is_enough_and_reads_nothing_else() {
         "SELECT * FROM slipway.policy_violations",
         "SELECT * FROM slipway.violation_hours",
         "SELECT * FROM slipway.alerts",
+        "SELECT * FROM slipway.alert_deliveries",
         "SELECT * FROM slipway.budget_leases",
         "SELECT * FROM slipway.sampled_days",
         "SELECT * FROM slipway.memory_vectors",

@@ -1,0 +1,156 @@
+//! What is remembered of deliveries while this process leads: who is being sent something, who is left alone for a while, and how
+//! Integrations were when their messages were tried. It may be lost: all is tried again then.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use slipway_database::{Delivery, Waiting};
+use tokio::time::Instant;
+
+use super::receivers::{Receiver, State};
+use super::send::{Batch, Report};
+use super::{AT_ONCE, schedule};
+use crate::caches::Caches;
+
+/// How often it is looked for what has waited for too long, and how those stand that have something to wait for.
+const GIVE_UP_INTERVAL: Duration = Duration::from_mins(1);
+const TELL_INTERVAL: Duration = Duration::from_secs(30);
+
+pub(super) struct Course {
+    /// By UID, as are all.
+    seen: HashMap<String, State>,
+    busy: HashSet<String>,
+    pauses: HashMap<String, Pause>,
+    /// The day on which an Event last told that nothing arrives.
+    told: HashMap<String, String>,
+    /// Something has been sent or added since it was last told how they stand.
+    is_dirty: bool,
+    /// Something waited then.
+    has_waiting: bool,
+    next_giving_up: Instant,
+    next_telling: Instant,
+}
+
+struct Pause {
+    failures: u32,
+    until: Instant,
+}
+
+/// How Integrations differ from what they were.
+pub(super) struct Changes {
+    pub gone: Vec<String>,
+    /// New ones too: who led before may have missed their change.
+    pub other: Vec<String>,
+    present: HashMap<String, State>,
+}
+
+impl Course {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            seen: HashMap::new(),
+            busy: HashSet::new(),
+            pauses: HashMap::new(),
+            told: HashMap::new(),
+            is_dirty: true,
+            has_waiting: true,
+            next_giving_up: now,
+            next_telling: now,
+        }
+    }
+
+    pub(super) fn compare(&self, caches: &Caches, receivers: &[Receiver]) -> Changes {
+        let present: HashMap<String, State> = receivers.iter().map(|receiver| (receiver.uid.clone(), receiver.state(caches))).collect();
+        let is_gone = |(uid, state): &(&String, &State)| !present.contains_key(*uid) && state.is_gone(uid, caches);
+        let gone = self.seen.iter().filter(is_gone).map(|(uid, _)| uid.clone()).collect();
+        let is_other = |(uid, state): &(&String, &State)| self.seen.get(*uid) != Some(*state);
+        let other = present.iter().filter(is_other).map(|(uid, _)| uid.clone()).collect();
+        Changes { gone, other, present }
+    }
+
+    /// What was to be done about the changes is done.
+    pub(super) fn take(&mut self, changes: Changes) {
+        let Changes { gone, other, present } = changes;
+        self.is_dirty |= !(gone.is_empty() && other.is_empty());
+        self.pauses.retain(|uid, _| present.contains_key(uid) && !other.contains(uid));
+        self.told.retain(|uid, _| present.contains_key(uid));
+        self.seen = present;
+    }
+
+    pub(super) fn has_more(&mut self) {
+        self.is_dirty = true;
+    }
+
+    pub(super) fn is_time_to_give_up(&mut self, now: Instant) -> bool {
+        let is_time = self.has_waiting && now >= self.next_giving_up;
+        if is_time {
+            self.next_giving_up = now + GIVE_UP_INTERVAL;
+        }
+        is_time
+    }
+
+    pub(super) fn is_time_to_tell(&self, now: Instant) -> bool {
+        self.is_dirty || (self.has_waiting && now >= self.next_telling)
+    }
+
+    pub(super) fn told(&mut self, waiting: &[Waiting], now: Instant) {
+        self.is_dirty = false;
+        self.has_waiting = waiting.iter().any(|waiting| waiting.count > 0);
+        self.next_telling = now + TELL_INTERVAL;
+    }
+
+    pub(super) fn may_send(&self, integration: &str, now: Instant) -> bool {
+        !self.busy.contains(integration) && self.pauses.get(integration).is_none_or(|pause| pause.until <= now)
+    }
+
+    /// Whether as many are being sent something as may be.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.len() >= AT_ONCE
+    }
+
+    /// What is due, by integration, as far as there are hands for it.
+    pub(super) fn batches(&mut self, receivers: &[Receiver], due: Vec<Delivery>) -> Vec<Batch> {
+        let mut batches: Vec<Batch> = Vec::new();
+        for message in due {
+            if let Some(batch) = batches.iter_mut().find(|batch| batch.receiver.uid == message.integration) {
+                batch.messages.push(message);
+                continue;
+            }
+            let receiver = receivers.iter().find(|receiver| receiver.uid == message.integration);
+            let Some(receiver) = receiver.filter(|receiver| !self.busy.contains(&receiver.uid) && !self.is_busy()) else { continue };
+            self.busy.insert(receiver.uid.clone());
+            let failures = self.pauses.get(&receiver.uid).map_or(0, |pause| pause.failures);
+            let has_told = self.told.get(&receiver.uid) == Some(&today());
+            batches.push(Batch { receiver: receiver.clone(), messages: vec![message], failures, has_told });
+        }
+        batches
+    }
+
+    /// Whether messages arrive again after some did not.
+    pub(super) fn note(&mut self, report: &Report, now: Instant) -> bool {
+        let uid = &report.integration;
+        self.busy.remove(uid);
+        self.is_dirty = true;
+        if report.has_told {
+            self.told.insert(uid.clone(), today());
+        }
+        let before = if report.delivered > 0 { self.pauses.remove(uid) } else { None };
+        if report.failed {
+            let pause = self.pauses.entry(uid.clone()).or_insert(Pause { failures: 0, until: now });
+            pause.failures = pause.failures.saturating_add(1);
+            pause.until = now + schedule::pause(pause.failures, report.retry_after);
+        }
+        before.is_some()
+    }
+
+    /// As if the time were over for which integrations are left alone.
+    #[cfg(test)]
+    pub(super) fn end_pauses(&mut self, now: Instant) {
+        self.pauses.values_mut().for_each(|pause| pause.until = now);
+    }
+}
+
+/// Of UTC.
+fn today() -> String {
+    Timestamp::now().to_string().chars().take(10).collect()
+}

@@ -1,0 +1,178 @@
+//! Messages that are due for one integration, sent one after the other through the team's worker until one does not arrive.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Resource;
+use serde_json::json;
+use slipway_api::Integration;
+use slipway_api::worker::{DELIVER_PATH, DeliverReply, DeliverRequest, DeliveryOutcome};
+use slipway_cluster::event::EventSpec;
+use slipway_database::{Delivery, Postponed};
+
+use super::receivers::Receiver;
+use super::store::Store;
+use super::{AlertDelivery, schedule};
+use crate::context::Context;
+use crate::{integrations, worker_call};
+
+/// What is due for an integration.
+pub(super) struct Batch {
+    pub receiver: Receiver,
+    pub messages: Vec<Delivery>,
+    /// How often in a row none arrived.
+    pub failures: u32,
+    /// Whether an Event has told of it today.
+    pub has_told: bool,
+}
+
+/// What came of it.
+pub(super) struct Report {
+    pub integration: String,
+    pub delivered: usize,
+    /// Whether the last message did not arrive, and how long the receiver asks to be left alone.
+    pub failed: bool,
+    pub retry_after: Option<Duration>,
+    pub has_told: bool,
+    /// Why the database could not be told.
+    pub trouble: Option<String>,
+}
+
+/// What became of one message.
+enum Sent {
+    Delivered,
+    Again {
+        why: String,
+        retry_after: Option<Duration>,
+    },
+    /// The receiver refuses it as it is.
+    Refused(String),
+    /// There is no such receiver any more.
+    Gone(String),
+    /// It could not be sent.
+    Held(String),
+}
+
+impl AlertDelivery {
+    pub(super) async fn deliver(&self, store: &Store<'_>, batch: Batch) -> Report {
+        let context = &*self.context;
+        let Batch { receiver, messages, failures, has_told } = batch;
+        let mut report =
+            Report { integration: receiver.uid.clone(), delivered: 0, failed: false, retry_after: None, has_told, trouble: None };
+        let Some(integration) = receiver.integration() else { return report };
+        let login = login(context, integration).await;
+        for message in &messages {
+            // What has changed meanwhile is taken up by the next look.
+            if !receiver.is_current(&context.caches) {
+                break;
+            }
+            let sent = match &login {
+                Ok(login) => self.send(&receiver, integration, login, message).await,
+                Err(why) => Sent::Held(why.clone()),
+            };
+            if let Err(why) = self.note(store, &receiver, message, &sent).await {
+                report.trouble = Some(why);
+                break;
+            }
+            let (why, retry_after, is_told) = match sent {
+                Sent::Delivered => {
+                    report.delivered += 1;
+                    continue;
+                }
+                // Once may be bad luck.
+                Sent::Again { why, retry_after } => (why, retry_after, failures > 0 && report.delivered == 0),
+                Sent::Held(why) => (why, None, failures > 0 && report.delivered == 0),
+                Sent::Refused(why) => (format!("{why}; nothing is sent again before the Integration or its Secret changes"), None, true),
+                Sent::Gone(_) => (String::new(), None, false),
+            };
+            (report.failed, report.retry_after) = (true, retry_after);
+            if is_told && !has_told {
+                report.has_told = true;
+                tell_of_failure(context, integration, &why).await;
+            }
+            break;
+        }
+        report
+    }
+
+    async fn send(&self, receiver: &Receiver, integration: &Integration, login: &BTreeMap<String, String>, message: &Delivery) -> Sent {
+        let context = &*self.context;
+        let Some(sign) = self.sign.as_deref() else { return Sent::Held("this manager has no key to call workers with".to_owned()) };
+        let Some(team) = context.caches.team_of(&receiver.key.namespace) else {
+            return Sent::Held("its namespace is not a team's".to_owned());
+        };
+        let Ok(body) = serde_json::from_str(&message.payload) else { return Sent::Gone("the message cannot be read".to_owned()) };
+        let request = DeliverRequest {
+            kind: receiver.kind,
+            config: integration.spec.config(),
+            credentials: login.clone(),
+            message_id: message.message_id.clone(),
+            body,
+        };
+        let answer: Result<DeliverReply, _> = worker_call::post(context, sign, &team, (DELIVER_PATH, &request)).await;
+        let DeliverReply { outcome, message: why, retry_after_seconds } = match answer {
+            Ok(reply) => reply,
+            Err(fault) => return Sent::Held(fault.to_string()),
+        };
+        match outcome {
+            DeliveryOutcome::Delivered => Sent::Delivered,
+            DeliveryOutcome::Again => Sent::Again { why, retry_after: retry_after_seconds.map(Duration::from_secs) },
+            DeliveryOutcome::Permanent => Sent::Refused(why),
+            DeliveryOutcome::Gone => Sent::Gone(why),
+        }
+    }
+
+    async fn note(&self, store: &Store<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
+        let postponed = |error: &String, wait, is_attempt| Postponed { error: error.clone(), wait, is_attempt };
+        match sent {
+            Sent::Delivered => {
+                self.count(receiver.kind, "delivered", 1);
+                store.delivered(message).await
+            }
+            Sent::Again { why, retry_after } => {
+                self.count(receiver.kind, "retried", 1);
+                let wait = schedule::wait(message.attempts, *retry_after, RandomState::new().build_hasher().finish());
+                store.failed(message, &postponed(why, wait, true)).await
+            }
+            Sent::Refused(why) => {
+                self.count(receiver.kind, "retried", 1);
+                store.failed(message, &postponed(why, schedule::REFUSED, true)).await
+            }
+            Sent::Held(why) => store.failed(message, &postponed(why, schedule::HELD, false)).await,
+            Sent::Gone(why) => {
+                self.count(receiver.kind, "given_up", 1);
+                store.give_up(message, why).await?;
+                if let Some(integration) = receiver.integration() {
+                    tell_of_end(&self.context, integration, &message.alert_id, 1, why).await;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The login, if it is for the server that the Integration names now.
+async fn login(context: &Context, integration: &Integration) -> Result<BTreeMap<String, String>, String> {
+    integration.receiver().map_err(|fault| fault.message)?;
+    integrations::login(context, integration).await.map_err(|fault| fault.message)
+}
+
+/// Once a day.
+async fn tell_of_failure(context: &Context, integration: &Integration, why: &str) {
+    let day: String = Timestamp::now().to_string().chars().take(10).collect();
+    let note = format!("alerts do not arrive; they are tried for 24 hours: {why}");
+    let event = EventSpec { warning: true, reason: "AlertDeliveryFailed".to_owned(), action: "Deliver", note };
+    context.events.publish_once(&integration.object_ref(&()), event, &json!({"error": why}), &[day.as_str()]).await;
+}
+
+/// Of one alert, or of several of which this is one.
+pub(super) async fn tell_of_end(context: &Context, integration: &Integration, alert: &str, count: usize, why: &str) {
+    let others = count.saturating_sub(1);
+    let what = if others == 0 { format!("alert {alert} did") } else { format!("alert {alert} and {others} more did") };
+    let note = format!("{what} not arrive and will not be sent again: {why}");
+    let event = EventSpec { warning: true, reason: "AlertDeliveryGivenUp".to_owned(), action: "Deliver", note };
+    let payload = json!({"alert_id": alert, "messages": count, "error": why});
+    context.events.publish_once(&integration.object_ref(&()), event, &payload, &[alert]).await;
+}
