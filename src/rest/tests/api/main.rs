@@ -12,6 +12,7 @@ mod failures;
 mod feedback;
 mod knowledge;
 mod metrics;
+mod platform;
 mod policies;
 mod races;
 mod radar;
