@@ -36,47 +36,35 @@ pub(super) async fn prometheus(url: Option<&str>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use slipway_http::{Reply, Request, ServerLimits, StatusCode, header, serve};
     use slipway_mlflow::Login;
-    use tokio::net::TcpListener;
 
     use super::*;
 
-    /// A server that answers as MLflow does, to whoever has the login.
-    async fn closed() -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let handler = |request: Request| {
-            let is_known = request.headers().get(header::AUTHORIZATION).is_some_and(|value| value == "Bearer hunter2");
-            std::future::ready(Ok(match request.path() {
-                _ if !is_known => Reply::text("who is there?\n").with_status(StatusCode::UNAUTHORIZED),
-                "/health" => Reply::text("OK"),
-                "/version" => Reply::text("3.17.2"),
-                _ => Reply::bytes("application/json", "{}"),
-            }))
-        };
-        tokio::spawn(serve(listener, ServerLimits::default(), handler, std::future::pending()));
-        url
+    fn installed() -> PlatformSettings {
+        PlatformSettings::default()
     }
 
     #[tokio::test]
     async fn the_login_is_shown_to_the_server_of_the_installation_alone() {
-        let (server, other) = (closed().await, closed().await);
-        let with =
-            |token: &str| PlatformSettings::new(Some(server.clone()), None).with_mlflow_login(Login::new(None, None, Some(token)).unwrap());
-        let good = mlflow(Some(&server), &with("hunter2")).await;
-        assert_eq!((good.status, &*good.message), (Status::Ok, "MLflow 3.17.2 answers"));
-        for (found, says) in [
-            (mlflow(Some(&server), &with("hunter3")).await, "refuses the login"),
-            (mlflow(Some(&server), &PlatformSettings::default()).await, "refuses the login, or wants one"),
-            (mlflow(Some(&other), &with("hunter2")).await, "is sent to no other"),
+        let server = slipway_peers::mlflow_with_login("hunter2-is-right");
+        let elsewhere = server.url().replace("127.0.0.1", "localhost");
+        let with = |password: &str| {
+            let login = Login::new(Some("admin"), Some(password), None).unwrap();
+            PlatformSettings::new(Some(server.url().to_owned()), None).with_mlflow_login(login)
+        };
+        let good = mlflow(Some(server.url()), &with("hunter2-is-right")).await;
+        assert!(good.status == Status::Ok && good.message.starts_with("MLflow "), "{good:?}");
+        for (uri, platform, says) in [
+            (server.url(), with("hunter2-is-wrong"), "refuses the login"),
+            (server.url(), installed(), "refuses the login, or wants one"),
+            (&*elsewhere, with("hunter2-is-right"), "is sent to no other"),
         ] {
-            assert!(found.status == Status::Error && found.message.contains(says) && !found.message.contains("hunter"), "{found:?}");
+            let found = mlflow(Some(uri), &platform).await;
+            assert!(
+                found.status == Status::Error && found.message.contains(says) && !found.message.contains("hunter2"),
+                "{uri}: {found:?}"
+            );
         }
-    }
-
-    fn installed() -> PlatformSettings {
-        PlatformSettings::default()
     }
 
     #[tokio::test]
