@@ -44,7 +44,9 @@ async fn ask(call: &Call, team: TeamSlug) -> Asked {
 /// The teams that have a worker, or should.
 fn teams(caches: &Caches) -> BTreeSet<TeamSlug> {
     let of = |namespace: &str| TeamSlug::new(namespace.strip_prefix("team-")?).ok();
-    caches.knowledge_bases.collect(None, |namespace, _, _| of(namespace)).into_iter().collect()
+    let mut all = caches.knowledge_bases.collect(None, |namespace, _, _| of(namespace));
+    all.extend(caches.integrations.collect(None, |namespace, _, _| of(namespace)));
+    all.into_iter().collect()
 }
 
 fn finding(asked: &[Asked], wanted: usize) -> Finding {
