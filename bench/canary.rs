@@ -2,8 +2,6 @@
 
 mod promotion;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::time::Instant;
 
@@ -16,6 +14,7 @@ use tokio::task::block_in_place;
 
 use crate::callers::Callers;
 use crate::cluster::{Cluster, OPERATED, agent_name};
+use crate::http::Connection;
 use crate::manager::Manager;
 use crate::numbers::percentile;
 use crate::observe::complete;
@@ -116,104 +115,11 @@ fn message() -> String {
     json!({"message": "The train to the coast leaves at nine, and nobody knows why it is late. ".repeat(16)[..1000]}).to_string()
 }
 
-/// A connection that is kept.
-struct Connection {
-    stream: BufReader<TcpStream>,
-    /// The caller's.
-    headers: String,
-}
-
-impl Connection {
-    fn open(port: u16, headers: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), headers: headers.to_owned() })
-    }
-
-    /// The seconds until a good answer was there.
-    fn post(&mut self, path: &str, body: &str) -> anyhow::Result<f64> {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{}\r\n", self.headers);
-        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
-        let begun = Instant::now();
-        self.stream.get_mut().write_all(request.as_bytes())?;
-        let status = self.line()?;
-        let mut length = None;
-        loop {
-            let line = self.line()?;
-            if line.is_empty() {
-                break;
-            }
-            if let Some((name, value)) = line.split_once(": ")
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = Some(value.parse()?);
-            }
-        }
-        let answer = match length {
-            Some(length) => self.bytes(length)?,
-            None => self.chunks()?,
-        };
-        let took = begun.elapsed().as_secs_f64();
-        if !status.starts_with("HTTP/1.1 200") {
-            bail!("{path}: {status}: {}", String::from_utf8_lossy(&answer));
-        }
-        Ok(took)
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-
-    fn bytes(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        self.stream.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn chunks(&mut self) -> anyhow::Result<Vec<u8>> {
-        let mut all = Vec::new();
-        loop {
-            let length = usize::from_str_radix(&self.line()?, 16)?;
-            all.extend(self.bytes(length)?);
-            self.line()?;
-            if length == 0 {
-                return Ok(all);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
     #[test]
-    fn answers_are_read_to_their_end() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let server = std::thread::spawn(move || {
-            let mut peer = listener.accept().unwrap().0;
-            let answers = [
-                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-                "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\n\r\nslow",
-            ];
-            for answer in answers {
-                let mut asked = [0; 4096];
-                assert!(peer.read(&mut asked).unwrap() > 0);
-                peer.write_all(answer.as_bytes()).unwrap();
-            }
-        });
-        let mut connection = Connection::open(port, "x-team: a").unwrap();
-        assert!(connection.post("/a", "{}").is_ok() && connection.post("/b", "{}").is_ok());
-        assert_eq!(connection.post("/c", "{}").unwrap_err().to_string(), "/c: HTTP/1.1 429 Too Many Requests: slow");
-        server.join().unwrap();
-        assert!(message().len() > 1000 && message().len() <= 1024);
+    fn a_message_has_a_kibibyte() {
+        let message = super::message();
+        assert!(message.len() > 1000 && message.len() <= 1024);
     }
 }

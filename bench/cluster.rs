@@ -118,6 +118,11 @@ impl Cluster {
 
     /// Creates agents; their uids by order of name.
     pub(crate) async fn create_agents(&self, namespace: &str, count: u32) -> anyhow::Result<Vec<String>> {
+        self.create_agents_with(namespace, count, &[]).await
+    }
+
+    /// The same with these Tools.
+    pub(crate) async fn create_agents_with(&self, namespace: &str, count: u32, tools: &[String]) -> anyhow::Result<Vec<String>> {
         let api = self.api(Kind::Agent, namespace);
         let create = |index: u32| {
             let api = api.clone();
@@ -130,6 +135,7 @@ impl Cluster {
                         "name": format!("Agent {index}"),
                         "framework": "custom",
                         "systemPrompt": "You answer what is asked, in two sentences at most.",
+                        "tools": tools,
                     },
                 }))?;
                 let made = api.create(&PostParams::default(), &body).await?;

@@ -11,6 +11,7 @@ mod floor;
 mod governance;
 mod http;
 mod idle;
+mod integrations;
 mod knowledge;
 mod load;
 mod manager;
@@ -84,6 +85,8 @@ enum Part {
     Governance,
     /// Canaries: what the choice of a track adds to a chat, and how long a promotion takes.
     Canary,
+    /// Integrations: tests, deliveries of alerts, scaffolds, and Tools that name an integration.
+    Integrations,
     /// Knowledge bases: pages per second, chunking, searches by number of chunks, memory of an ingestion, a search through REST.
     Knowledge,
     /// The release history: releases per second, lists and differences by length, size.
@@ -120,7 +123,7 @@ async fn main() -> anyhow::Result<()> {
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;
     }
-    if [Part::Create, Part::Standing, Part::Rest, Part::Governance, Part::Canary, Part::Knowledge]
+    if [Part::Create, Part::Standing, Part::Rest, Part::Governance, Part::Canary, Part::Integrations, Part::Knowledge]
         .into_iter()
         .any(|part| arguments.wants(part))
     {
@@ -139,6 +142,9 @@ async fn main() -> anyhow::Result<()> {
         }
         if arguments.wants(Part::Canary) {
             canary::measure(&cluster, arguments.nodes.as_deref()).await?;
+        }
+        if arguments.wants(Part::Integrations) {
+            integrations::measure(&cluster, arguments.runs).await?;
         }
         if arguments.wants(Part::Knowledge) {
             knowledge::through_rest(&cluster).await?;

@@ -21,16 +21,25 @@ pub(crate) type Requests = BTreeMap<(String, String), f64>;
 
 impl Manager {
     pub(crate) fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    fn start_with(more: &[&str]) -> anyhow::Result<Self> {
         let port = http::free_port()?;
         let listen = format!("127.0.0.1:{port}");
         let mut command = command("slipway-manager")?;
         command.args(["--role", "operator", "--listen", &listen, "--leader-election", "false", "--log", "error"]);
-        Ok(Self { process: Process::spawn(&mut command)?, port })
+        Ok(Self { process: Process::spawn(command.args(more))?, port })
     }
 
     /// Started, with its caches filled.
     pub(crate) async fn ready() -> anyhow::Result<Self> {
-        let mut manager = Self::start()?;
+        Self::ready_with(&[]).await
+    }
+
+    /// The same with further arguments.
+    pub(crate) async fn ready_with(more: &[&str]) -> anyhow::Result<Self> {
+        let mut manager = Self::start_with(more)?;
         let deadline = Instant::now() + PATIENCE;
         while http::get(manager.port, "/readyz").is_err() {
             manager.process.check()?;
@@ -44,6 +53,11 @@ impl Manager {
 
     pub(crate) fn resident(&self) -> anyhow::Result<f64> {
         self.process.resident()
+    }
+
+    /// The seconds that it has computed.
+    pub(crate) fn processor_time(&self) -> anyhow::Result<f64> {
+        self.process.processor_time()
     }
 
     fn metrics(&self) -> anyhow::Result<String> {

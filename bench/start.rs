@@ -60,6 +60,13 @@ impl Process {
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
+    /// The seconds that it has computed, in steps of 10 ms.
+    pub(crate) fn processor_time(&self) -> anyhow::Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
+        let times = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        Ok(times.map(|ticks| ticks.parse::<f64>().unwrap_or_default() / 100.0).sum())
+    }
+
     /// False once it has ended well.
     pub(crate) fn running(&mut self) -> anyhow::Result<bool> {
         match self.0.try_wait()? {

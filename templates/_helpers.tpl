@@ -167,6 +167,15 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
+{{/* The names of the definitions in crds/, as a list in JSON. */}}
+{{- define "slipway.crdNames" -}}
+{{- $names := list -}}
+{{- range $path, $_ := .Files.Glob "crds/*.yaml" -}}
+{{- $names = append $names ($.Files.Get $path | fromYaml).metadata.name -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
 {{/* "true" when a definition in crds/ is missing from the cluster or differs; always when there is no cluster to ask. */}}
 {{- define "slipway.crdsDiffer" -}}
 {{- range $path, $_ := .Files.Glob "crds/*.yaml" -}}

@@ -1,7 +1,7 @@
 //! The platform's configuration over REST: what is kept, what agents are told of it, and what a test of it finds.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Kubectl, Team, alone, kubectl, poll};
+use slipway_e2e::{Api, Kubectl, State, Team, alone, kubectl, platform, poll};
 
 const NAMESPACE: &str = "slipway-system";
 
@@ -123,6 +123,48 @@ fn a_test_really_connects() {
     assert_eq!(["mlflow", "prometheus", "cluster", "database"].map(status), ["ok", "ok", "ok", "error"].map(str::to_owned), "{found}");
     assert!(!found.to_string().contains("hunter2"), "{found}");
     let none = Api::of(&team).call("POST", "/platform/config/test").expect(200);
-    let parts = ["git", "mlflow", "prometheus", "database"];
-    assert_eq!(parts.map(|part| none["data"][part]["status"].as_str()), [Some("not_configured"); 4]);
+    let parts = ["git", "mlflow", "prometheus", "database", "knowledge"];
+    assert_eq!(parts.map(|part| none["data"][part]["status"].as_str()), [Some("not_configured"); 5]);
+}
+
+/// The configuration lies in the team's own namespace, so that nobody else's repositories hear of it.
+#[test]
+fn what_would_be_is_tested_before_it_is_stored() {
+    let team = Team::new("api-platform-wanted");
+    let folder = tempfile::tempdir().unwrap();
+    let remote = slipway_peers::GitHttp::start();
+    for repository in ["agents.git", "others.git"] {
+        remote.repository(repository, &[]);
+    }
+    let namespace = team.namespace.as_str();
+    platform::keep_configuration_in(namespace);
+    let place = ("SLIPWAY_PLATFORM_NAMESPACE", namespace);
+    let state = State::with(&team, folder.path(), namespace, &[place, ("SLIPWAY_MIRROR_ALLOW", "127.0.0.0/8")]);
+    let open = [("AUTH_ENABLED", "false"), ("SLIPWAY_DEFAULT_NAMESPACE", namespace), place];
+    let api = Api::start(&[&state.environment()[..], &open].concat());
+    let test = |body: &Value| api.call("POST", "/platform/config/test").json(body).expect(200)["data"].clone();
+    let wanted = json!({"state_repo": remote.url("agents.git"), "state_ca": remote.authority(), "state_token": remote.token()});
+    let found = test(&wanted);
+    assert_eq!((&found["git"]["status"], &found["state"]["status"]), (&json!("ok"), &json!("ok")), "{found}");
+    let mut wrong = wanted.clone();
+    wrong["state_token"] = json!("hunter2");
+    let found = test(&wrong);
+    assert!(found["git"]["message"].as_str().is_some_and(|says| says.contains("does not take our credentials")), "{found}");
+    assert!(!found.to_string().contains("hunter2") && !api.log().contains("hunter2"), "{found}");
+    assert_eq!(api.call("GET", "/platform/config").expect(200)["data"], nothing(), "nothing is stored");
+
+    // The stored token is used for another repository of the host that it is for, and no other.
+    api.call("PUT", "/platform/config").json(&wanted).expect(200);
+    let other = json!({"state_repo": remote.url("others.git"), "state_token": "********"});
+    poll(20, || match test(&other) {
+        found if found["git"]["status"] == "ok" => Ok(()),
+        found => Err(format!("the state role should have heard of the token: {found}")),
+    });
+    let elsewhere = json!({"state_repo": "https://elsewhere.invalid/x.git", "state_token": "********"});
+    let refused = api.call("POST", "/platform/config/test").json(&elsewhere).send();
+    assert!(refused.status == 400 && refused.body.contains("must be given anew"), "{refused:?}");
+    let missing = test(&json!({"state_repo": remote.url("nothing.git")}));
+    assert_eq!(missing["git"]["status"], "error", "{missing}");
+    assert_eq!(api.call("GET", "/platform/config").expect(200)["data"]["state_repo"], remote.url("agents.git"));
+    assert_eq!(test(&json!({"state_repo": null}))["git"]["status"], "not_configured");
 }

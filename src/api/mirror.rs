@@ -199,6 +199,20 @@ pub fn parse_url(url: &str) -> Result<Url, String> {
     }
 }
 
+/// The receiver of a credential: scheme, host and port, or the whole URL without a host. A credential goes to no other one than
+/// that for which it was given.
+pub fn receiver(url: &str) -> String {
+    // `user@host:path` is ssh.
+    let spelt = if url.contains("://") { url.to_owned() } else { format!("ssh://{}", url.replacen(':', "/", 1)) };
+    match Url::parse(&spelt.replace(TEAM, "team")) {
+        Ok(parsed) if parsed.has_host() => {
+            let port = parsed.port_or_known_default().or((parsed.scheme() == "ssh").then_some(22));
+            format!("{}://{}:{}", parsed.scheme(), parsed.host_str().unwrap_or_default().to_lowercase(), port.unwrap_or_default())
+        }
+        _ => url.to_owned(),
+    }
+}
+
 /// The offset at which the path begins.
 fn authority_end(url: &str) -> usize {
     match url.split_once("://") {

@@ -9,8 +9,7 @@ impl From<&Used> for Usage {
         let measured = |count| (used.measured > 0).then_some(Share { count, of: used.measured });
         // Runtimes of earlier versions have buckets and no sum, and do not tell what was cancelled.
         let is_measured_whole = used.measured == used.requests;
-        let timed = used.latency.iter().fold(0_i64, |sum, count| sum.saturating_add(*count));
-        Self {
+        let usage = Self {
             requests: used.requests,
             errors: used.errors,
             unknown: is_measured_whole.then_some(used.cancelled),
@@ -22,10 +21,12 @@ impl From<&Used> for Usage {
             injections: used.injections,
             violations: used.violations,
             latency: used.latency.to_vec(),
-            took: (is_measured_whole && timed > 0).then_some(Share { count: used.latency_ms, of: timed }),
+            took: None,
             audited: measured(used.audited),
             cited: (used.retrieved > 0).then_some(Share { count: used.cited, of: used.retrieved }),
-        }
+        };
+        let timed = usage.timed();
+        Self { took: (is_measured_whole && timed > 0).then_some(Share { count: used.latency_ms, of: timed }), ..usage }
     }
 }
 

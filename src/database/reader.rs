@@ -18,6 +18,21 @@ use crate::{Fault, Readings, SampledMean, Store};
 
 const MAX_CONNECTIONS: u32 = 2;
 const MAX_WRITING_CONNECTIONS: u32 = 1;
+/// Of the team and the agent whose rows a ping does not read.
+const NOBODY: (&str, &str) = ("tk_platform", "ag_platform");
+/// What is read, and the functions that are run, as docs/rest.md lists them.
+const TABLES: [&str; 5] = ["migrations", "conversations", "messages", "memories", "sampled_scores"];
+const FUNCTIONS: [&str; 7] =
+    ["team", "give_feedback", "feedback_delivered", "usage_since", "violations_since", "readiness_since", "alerts_of"];
+/// The names among them that are there and closed to the login. What an older schema lacks, it does not deny.
+const DENIED: &str = "
+    SELECT ARRAY(
+        SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'slipway' AND c.relname = ANY ($1::text[]) AND NOT has_table_privilege(c.oid, 'SELECT')
+        UNION
+        SELECT p.proname::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = 'slipway' AND p.proname = ANY ($2::text[]) AND NOT has_function_privilege(p.oid, 'EXECUTE')
+        ORDER BY 1) AS denied";
 
 #[derive(Clone)]
 pub struct Reader {
@@ -50,6 +65,29 @@ impl Reader {
 }
 
 impl Reader {
+    /// Whether questions of all kinds would be answered now: the schema is one to work with, and the login may read and run all
+    /// that REST does.
+    pub async fn ping(&self) -> Result<(), Fault> {
+        in_time(async {
+            let (mut work, _) = Store::within(self.door.clone(), Arc::default(), NOBODY.0, NOBODY.1)?.begin().await?;
+            let row = ask(DENIED)
+                .bind(TABLES.map(str::to_owned).to_vec())
+                .bind(FUNCTIONS.map(str::to_owned).to_vec())
+                .fetch_one(&mut *work)
+                .await?;
+            work.commit().await?;
+            let denied: Vec<String> = row.try_get("denied")?;
+            if denied.is_empty() {
+                return Ok(());
+            }
+            Err(Fault::Refused(format!(
+                "this login may not use slipway.{}; docs/rest.md has what it has to be granted",
+                denied.join(", slipway.")
+            )))
+        })
+        .await
+    }
+
     /// What is read of many agents at once.
     pub fn readings(&self) -> Readings<'_> {
         Readings(&self.door)

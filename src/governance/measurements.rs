@@ -55,10 +55,14 @@ impl Usage {
         self.cost_micros.map(|micros| float(micros.max(0)) / 1e6)
     }
 
+    /// Requests that have a duration.
+    pub fn timed(&self) -> i64 {
+        self.latency.iter().fold(0, |sum, count| sum.saturating_add((*count).max(0)))
+    }
+
     /// Exact where every duration of the histogram was added up, else by the histogram.
     pub fn average_latency(&self, bounds: &[i64]) -> Option<Estimate> {
-        let timed = self.latency.iter().fold(0_i64, |sum, count| sum.saturating_add((*count).max(0)));
-        let exact = self.took.filter(|took| took.of > 0 && took.of == timed);
+        let exact = self.took.filter(|took| took.of > 0 && took.of == self.timed());
         exact
             .map(|took| Estimate { value: float(took.count.max(0)) / float(took.of), at_least: false })
             .or_else(|| mean(bounds, &self.latency))

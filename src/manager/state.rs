@@ -23,7 +23,7 @@ use slipway_state::git::Git;
 use slipway_state::history::{Fault, History};
 use slipway_state::mirror::{Mirror, Options, Rules};
 use slipway_state::serve::{Limits as ServeLimits, Serve};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::arguments::Arguments;
 use crate::keys::callback::CallbackKeySource;
@@ -31,7 +31,7 @@ use crate::run::{namespaces, stopped};
 use callbacks::Callbacks;
 use callers::Callers;
 use gates::{Gates, Known};
-use routes::StateRoutes;
+use routes::{MAX_TESTS, StateRoutes};
 
 /// The pause between attempts to open the folder.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -123,6 +123,7 @@ pub(crate) async fn run(
         callbacks: Callbacks::new(client.clone(), settings.callback_key),
         gates: Gates::new(client.clone(), key, agents, events, allow_heuristic),
         callers: Callers::new(client, settings.callers),
+        tests: Semaphore::new(MAX_TESTS),
     });
     let handler = move |request| {
         let routes = routes.clone();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
-use reqwest::{Method, Response};
+use reqwest::{Method, RequestBuilder, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -57,6 +57,38 @@ impl Mlflow {
         self.call(Method::PATCH, path, &[], Some(body)).await
     }
 
+    /// The beginning of a page beside the API.
+    pub(crate) async fn page(&self, path: &str) -> Result<Vec<u8>, Fault> {
+        let url = self.base.join(path).map_err(|_| Fault::Address("the URI of MLflow is no URL".to_owned()))?;
+        let mut answer = self.request(Method::GET, url)?.send().await.map_err(|error| self.failed(&error))?;
+        let place = self.place();
+        match answer.status().as_u16() {
+            200 => Ok(answer.chunk().await.map_err(|error| self.failed(&error))?.unwrap_or_default().to_vec()),
+            status @ (401 | 403) => Err(Fault::Unauthorized { place, status }),
+            status => Err(Fault::NotMlflow(format!("{place} answers {path} with status {status}; is it an MLflow server?"))),
+        }
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn place(&self) -> String {
+        slipway_egress::redacted(&self.base)
+    }
+
+    /// A request with the login.
+    fn request(&self, method: Method, url: Url) -> Result<RequestBuilder, Fault> {
+        let client = self.egress.client(&url).map_err(|blocked| Fault::Address(blocked.to_string()))?;
+        let request = client.request(method, url).timeout(CALL_TIMEOUT);
+        Ok(match &self.login {
+            Some(Login(value)) => request.header(AUTHORIZATION, value.clone()),
+            None => request,
+        })
+    }
+
+    fn failed(&self, error: &reqwest::Error) -> Fault {
+        let message = slipway_egress::explain(error, &self.place());
+        if slipway_egress::is_blocked(error) { Fault::Address(message) } else { Fault::Unreachable(message) }
+    }
+
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -64,23 +96,16 @@ impl Mlflow {
         query: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<T, Fault> {
-        let place = slipway_egress::redacted(&self.base);
+        let place = self.place();
         let mut url = self.base.join(&format!("api/{path}")).map_err(|_| Fault::Address("the URI of MLflow is no URL".to_owned()))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let client = self.egress.client(&url).map_err(|blocked| Fault::Address(blocked.to_string()))?;
-        let mut request = client.request(method, url).timeout(CALL_TIMEOUT);
-        if let Some(Login(value)) = &self.login {
-            request = request.header(AUTHORIZATION, value.clone());
-        }
+        let mut request = self.request(method, url)?;
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         }
-        let failed = |error: reqwest::Error| {
-            let message = slipway_egress::explain(&error, &place);
-            if slipway_egress::is_blocked(&error) { Fault::Address(message) } else { Fault::Unreachable(message) }
-        };
+        let failed = |error: reqwest::Error| self.failed(&error);
         let again = request.try_clone();
         let answer = match (request.send().await, again) {
             // A server closes connections that nobody has used for some seconds, and may have done so just now.

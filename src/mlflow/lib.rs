@@ -8,6 +8,7 @@ mod experiments;
 mod fault;
 mod login;
 mod marks;
+mod probe;
 mod runs;
 mod server;
 mod traces;

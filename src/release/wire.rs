@@ -7,12 +7,13 @@
 //! | `GET /releases/{namespace}/{slug}/{version}` | [`Release`] |
 //! | `GET /agents[?namespace=]` | [`Agents`] |
 //! | `GET /mirror` | [`Mirrors`] |
-//! | `POST /mirror/test` | [`Tested`] |
+//! | `POST /mirror/test`, with [`MirrorTest`] for another remote than the one in force | [`Tested`] |
 //! | `POST /callbacks` with a callback of an evaluation | what `wire` of `src/evaluation` has |
 //! | `/state/{namespace}.git/…` | Git's smart HTTP |
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use slipway_api::mirror::Credential;
 
 use crate::Status;
 
@@ -121,6 +122,45 @@ pub enum MirrorStatus {
     Diverged,
 }
 
+/// A remote that is to be tested in place of the one in force. Nothing of it is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorTest {
+    pub url: String,
+    #[serde(default)]
+    pub branch: Option<String>,
+    #[serde(default)]
+    pub known_hosts: Option<String>,
+    #[serde(default)]
+    pub authority: Option<String>,
+    /// The token, if it is given anew.
+    #[serde(default, with = "revealed")]
+    pub token: Option<Credential>,
+    /// The private key, if it is given anew.
+    #[serde(default, with = "revealed")]
+    pub key: Option<Credential>,
+    /// Whether the stored token is used, if there is one.
+    #[serde(default)]
+    pub keeps_token: bool,
+    /// Whether the stored key is used, if there is one.
+    #[serde(default)]
+    pub keeps_key: bool,
+}
+
+/// A credential as it is, for the way to the state role alone.
+mod revealed {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use slipway_api::mirror::Credential;
+
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(credential: &Option<Credential>, serializer: S) -> Result<S::Ok, S::Error> {
+        credential.as_ref().map(Credential::reveal).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Credential>, D::Error> {
+        Ok(Option::<String>::deserialize(deserializer)?.map(Credential::new))
+    }
+}
+
 /// What came of connecting to the remote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tested {
@@ -139,6 +179,17 @@ pub enum TestStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_credential_is_sent_and_never_shown() {
+        let test = MirrorTest { url: "https://h/o".to_owned(), token: Some(Credential::new("hunter2")), ..MirrorTest::default() };
+        let sent = serde_json::to_value(&test).unwrap();
+        assert_eq!((&sent["token"], &sent["key"]), (&serde_json::json!("hunter2"), &serde_json::Value::Null));
+        assert_eq!(serde_json::from_value::<MirrorTest>(sent).unwrap(), test);
+        assert!(!format!("{test:?}").contains("hunter2"));
+        let least: MirrorTest = serde_json::from_str(r#"{"url": "https://h/o"}"#).unwrap();
+        assert_eq!(least, MirrorTest { url: "https://h/o".to_owned(), ..MirrorTest::default() });
+    }
 
     #[test]
     fn a_release_is_its_entry_and_its_artifact_side_by_side() {

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use slipway_api::platform;
+use slipway_database::knowledge::KnowledgeReader;
 use slipway_database::{Fault, Reader};
 use slipway_http::{Error, HeaderValue, header};
 use slipway_mlflow::{Login, Servers};
@@ -49,7 +50,7 @@ pub struct PlatformSettings {
 
 impl PlatformSettings {
     pub fn new(mlflow_uri: Option<String>, database_url: Option<&str>) -> Self {
-        // A store belongs to one agent; this one is only for a ping.
+        // Of these only the URL is used, which they do not show.
         let options = |url: &str| slipway_database::Options {
             url: url.to_owned(),
             password: None,
@@ -75,6 +76,11 @@ impl PlatformSettings {
 
     pub(crate) fn mlflow_servers(&self) -> Servers {
         Servers::new(self.mlflow_uri.clone(), self.mlflow_login.clone())
+    }
+
+    /// The reader of what is in the database of knowledge bases, if there is a database.
+    fn knowledge_reader(&self) -> Result<Option<KnowledgeReader>, Fault> {
+        self.database.as_ref().map(|database| KnowledgeReader::open(&database.url, None, None)).transpose()
     }
 
     /// The reader of stored conversations, if there is a database.
@@ -117,6 +123,28 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Str
     Option::deserialize(deserializer).map(Some)
 }
 
+impl Changes {
+    /// The URLs that are to be others, or why one of them cannot be.
+    fn urls(&self) -> Result<BTreeMap<&'static str, Option<String>>, Error> {
+        let mut data = BTreeMap::new();
+        if let Some(mlflow_uri) = &self.mlflow_uri {
+            if let Some(fault) = mlflow_uri.as_deref().and_then(platform::public_url_fault) {
+                return Err(Error::bad_request(format!("mlflow_uri: {fault}")));
+            }
+            data.insert(platform::MLFLOW_URI, mlflow_uri.clone());
+        }
+        if let Some(prometheus_url) = &self.prometheus_url {
+            if let Some(fault) = prometheus_url.as_deref().and_then(platform::public_url_fault) {
+                // Nobody has a password for it in a Secret.
+                let fault = fault.split_once(';').map_or(fault, |(fault, _)| fault);
+                return Err(Error::bad_request(format!("prometheus_url: {fault}")));
+            }
+            data.insert(platform::PROMETHEUS_URL, prometheus_url.clone());
+        }
+        Ok(data)
+    }
+}
+
 pub(crate) async fn get(call: Call) -> Result<Data<Config>, Error> {
     let found = read(&call.context).await?;
     answer(&call, found.as_ref()).await
@@ -126,25 +154,10 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
     let (mut call, Json(changes)) = call.split();
     // A PUT is idempotent by itself.
     call.headers.remove(IDEMPOTENCY_KEY);
-    let Changes { mlflow_uri, prometheus_url, git } = changes;
-    let mut data: BTreeMap<&str, Option<String>> = BTreeMap::new();
-    if let Some(mlflow_uri) = mlflow_uri {
-        if let Some(fault) = mlflow_uri.as_deref().and_then(platform::public_url_fault) {
-            return Err(Error::bad_request(format!("mlflow_uri: {fault}")));
-        }
-        data.insert(platform::MLFLOW_URI, mlflow_uri);
-    }
-    if let Some(prometheus_url) = prometheus_url {
-        if let Some(fault) = prometheus_url.as_deref().and_then(platform::public_url_fault) {
-            // Nobody has a password for it in a Secret.
-            let fault = fault.split_once(';').map_or(fault, |(fault, _)| fault);
-            return Err(Error::bad_request(format!("prometheus_url: {fault}")));
-        }
-        data.insert(platform::PROMETHEUS_URL, prometheus_url);
-    }
+    let mut data = changes.urls()?;
     let found = Some(read(&call.context).await?.ok_or_else(|| missing("ConfigMap"))?);
     Expected::of(&call)?.check(&found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default(), SUBJECT)?;
-    let git = git::Writes::of(&call, git, found.as_ref()).await?;
+    let git = git::Writes::of(&call, changes.git, found.as_ref()).await?;
     if git.must_pause() {
         // The new credentials must not be sent to the old remote meanwhile.
         let pause = json!({"data": {platform::STATE_REPO: null}});
@@ -213,6 +226,19 @@ fn stored_url(found: Option<&ConfigMap>, name: &str) -> Option<String> {
     stored.filter(|url| platform::public_url_fault(url).is_none()).cloned()
 }
 
+/// The configuration as it would be after a change of its URLs.
+fn after(found: Option<ConfigMap>, urls: BTreeMap<&'static str, Option<String>>) -> ConfigMap {
+    let mut map = found.unwrap_or_default();
+    let data = map.data.get_or_insert_default();
+    for (name, url) in urls {
+        match url {
+            Some(url) => drop(data.insert(name.to_owned(), url)),
+            None => drop(data.remove(name)),
+        }
+    }
+    map
+}
+
 async fn answer(call: &Call, found: Option<&ConfigMap>) -> Result<Data<Config>, Error> {
     let installed = &call.context.settings.platform;
     let config =
@@ -238,6 +264,28 @@ mod tests {
             (Some(stored("http://me:hunter2@stored")), "http://installed"),
         ] {
             assert_eq!(mlflow(&installed, found.as_ref()).as_deref(), Some(expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_is_known_before_it_is_stored() {
+        let installed = PlatformSettings::new(Some("http://installed".to_owned()), None);
+        let stored =
+            || ConfigMap { data: Some([(platform::MLFLOW_URI.to_owned(), "http://stored".to_owned())].into()), ..ConfigMap::default() };
+        for (body, expected) in [
+            ("{}", Ok("http://stored")),
+            ("{\"mlflow_uri\": \"http://new\"}", Ok("http://new")),
+            ("{\"mlflow_uri\": null}", Ok("http://installed")),
+            ("{\"mlflow_uri\": \"http://me:hunter2@new\"}", Err("mlflow_uri: it must hold no user and password")),
+            ("{\"prometheus_url\": \"prometheus\"}", Err("prometheus_url: it is no URL")),
+        ] {
+            let changes: Changes = serde_json::from_str(body).unwrap();
+            let found = changes.urls().map(|urls| mlflow(&installed, Some(&after(Some(stored()), urls))));
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), Some(expected), "{body}"),
+                (Err(error), Err(says)) => assert!(error.message().contains(says) && !error.message().contains("hunter2"), "{body}"),
+                (found, expected) => panic!("{body}: {found:?}, not {expected:?}"),
+            }
         }
     }
 

@@ -44,7 +44,7 @@ pub(crate) use stored_conversations::from_database;
 pub(crate) use target::{Target, target};
 use track::{By, Destination, Shares};
 use worker::Workers;
-pub(crate) use worker::{WorkerBody, WorkerCall};
+pub(crate) use worker::{WorkerBody, WorkerCall, worker_is_ready};
 
 /// The timeout of every call but a chat, until the response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -157,7 +157,7 @@ fn of_knowledge_and_the_platform() -> Vec<Route> {
         Route::new(get.clone(), "/platform/config", Platform(platform::READ, platform::NAME), "The platform's configuration.", platform::get),
         Route::new(put.clone(), "/platform/config", Platform(platform::CHANGE, platform::NAME), "Changes the fields that are given, and no others; null clears a field.", platform::change),
         Route::new(post.clone(), "/platform/sync", Cluster(CREATE_AGENT), "Brings the cluster and the state repositories to the same.", sync::sync),
-        Route::new(post.clone(), "/platform/config/test", Platform(platform::CHANGE, platform::NAME), "Connects to what the platform is configured for, and says how that went.", platform::test),
+        Route::new(post.clone(), "/platform/config/test", Platform(platform::CHANGE, platform::NAME), "Connects to what the platform is configured for, or would be with the fields that are given, and says how that went. It stores nothing.", platform::test),
 
         Route::new(post.clone(), "/webhooks/canary-gate", Gate, "Tells a progressive-delivery controller whether a rollout goes on: 200, or 412 if it does not.", canary_gate::answer),
         Route::new(post.clone(), "/webhooks/canary-gate/{credential}", Gate, "The same, with the credential in the path.", canary_gate::answer),

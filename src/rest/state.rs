@@ -12,7 +12,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use slipway_evaluation::wire::{CallbackCall, GateAnswer, GateCall, GateOutcome, Heard};
 use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
-use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
+use slipway_release::wire::{Agents, MirrorTest, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
 
 use crate::http_client::{self, HttpClient, RequestBody, ResponseBody, SendError};
@@ -50,6 +50,11 @@ impl StateClient {
         Self { http: HttpClient::new(CONNECT_TIMEOUT), base, token_file: settings.token_file.clone() }
     }
 
+    /// Whether there is a state role to ask.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// A page of an agent's releases before `before`, newest first.
     pub(crate) async fn releases(&self, namespace: &str, slug: &str, limit: usize, before: Option<u64>) -> Result<Releases, Error> {
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
@@ -69,8 +74,12 @@ impl StateClient {
         self.json(Method::GET, "/mirror", CONNECT_TIMEOUT).await
     }
 
-    pub(crate) async fn test_mirror(&self) -> Result<Tested, Error> {
-        self.json(Method::POST, "/mirror/test", SLOW_TIMEOUT).await
+    /// Has a remote connected to: `other`, or the one in force.
+    pub(crate) async fn test_mirror(&self, other: Option<&MirrorTest>) -> Result<Tested, Error> {
+        match other {
+            Some(other) => self.post_within("/mirror/test", other, SLOW_TIMEOUT).await,
+            None => self.json(Method::POST, "/mirror/test", SLOW_TIMEOUT).await,
+        }
     }
 
     /// Passes on what a runtime reports of an evaluation.
@@ -89,9 +98,13 @@ impl StateClient {
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        self.post_within(path, body, RESPONSE_TIMEOUT).await
+    }
+
+    async fn post_within<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize, limit: Duration) -> Result<T, Error> {
         let body = Full::from(serde_json::to_vec(body).map_err(Error::internal)?);
         let headers = header::HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        self.ask(Method::POST, path, headers, body.map_err(|never| match never {}).boxed_unsync(), RESPONSE_TIMEOUT).await
+        self.ask(Method::POST, path, headers, body.map_err(|never| match never {}).boxed_unsync(), limit).await
     }
 
     async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, limit: Duration) -> Result<T, Error> {

@@ -20,7 +20,7 @@ use crate::clip::{clip, line};
 use crate::config_error::ConfigError;
 use crate::http::HttpTool;
 use crate::http::headers::HeaderSource;
-use crate::mcp::{ApprovedList, Config, Endpoint, ReservedNames, Server, ToolListChanges, prefix};
+use crate::mcp::{ApprovedList, Config, Endpoint, MAX_NAME_BYTES, ReservedNames, Server, ToolListChanges, prefix};
 use crate::outcome::{Builtins, Context, Spec, ToolOutcome};
 use crate::settings::ToolSettings;
 use slipway_egress::{Egress, redacted};
@@ -88,7 +88,9 @@ impl Toolbox {
                     "name",
                     "is taken by another tool of this agent; the model could not tell them apart",
                 ));
-            } else if name.is_empty() || name.len() > 64 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+            } else if name.is_empty()
+                || name.len() > MAX_NAME_BYTES
+                || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
             {
                 builder.errors.push(ConfigError::new(name, "name", "must have 1 to 64 letters, digits, - and _"));
             }
@@ -175,7 +177,7 @@ impl Toolbox {
         if self.tools.contains_key(call) {
             return Some(call);
         }
-        for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
+        for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == MAX_NAME_BYTES) {
             if server.offered().await.iter().any(|offered| offered.spec.name == call) {
                 return Some(&server.name);
             }
@@ -188,7 +190,7 @@ impl Toolbox {
         if self.tools.contains_key(call) {
             return Vec::new();
         }
-        let servers = self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64);
+        let servers = self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == MAX_NAME_BYTES);
         servers.map(|server| server.name.as_str()).collect()
     }
 
@@ -200,7 +202,7 @@ impl Toolbox {
             Some(ToolKind::Builtin(builtin)) => Some(builtin.only_reads()),
             Some(ToolKind::Cli(_)) => Some(false),
             None => {
-                for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
+                for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == MAX_NAME_BYTES) {
                     if let Some(tool) = server.offered().await.iter().find(|offered| offered.spec.name == call) {
                         return Some(tool.only_reads);
                     }
@@ -233,7 +235,7 @@ impl Toolbox {
             };
         }
         // Connecting counts towards the deadline of the call.
-        for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
+        for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == MAX_NAME_BYTES) {
             let until = call_deadline(server.timeout, context);
             let attempt = async {
                 let offered = server.offered().await;

@@ -14,8 +14,10 @@ fn configuration_answers_as_written_down() {
     platform::keep_configuration_in(namespace);
     let place = ("SLIPWAY_PLATFORM_NAMESPACE", namespace);
     let state = State::with(&team, folder.path(), namespace, &[place, ("SLIPWAY_MIRROR_ALLOW", "127.0.0.0/8")]);
-    let open = [("AUTH_ENABLED", "false"), ("SLIPWAY_DEFAULT_NAMESPACE", namespace), place];
-    let api = Api::start(&[&state.environment()[..], &open].concat());
+    // Whose workers are asked is who is looked at.
+    let here = [("SLIPWAY_DEFAULT_NAMESPACE", namespace), ("SLIPWAY_WATCH_NAMESPACES", namespace)];
+    let open = [("AUTH_ENABLED", "false"), place];
+    let api = Api::start(&[&state.environment()[..], &open, &here].concat());
     let call = |method: &str, path: &str| api.call(method, &format!("/platform{path}"));
     let put = |body: Value| call("PUT", "/config").json(&body).send();
     let mut golden = Golden::of("api_golden/config.json");
@@ -38,6 +40,10 @@ fn configuration_answers_as_written_down() {
     let version = says.split(' ').find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
     golden.name(version.unwrap_or_else(|| panic!("no version of MLflow: {tested:?}")), "<version>");
     golden.keep("POST /platform/config/test", &tested);
+    let without = json!({"mlflow_uri": null, "state_repo": null, "state_known_hosts": null, "state_ssh_key": null});
+    golden.keep("POST /platform/config/test of what would be", &call("POST", "/config/test").json(&without).send());
+    let wrong = json!({"state_repo": "ssh://git@elsewhere.example.com/x.git"});
+    golden.keep("POST /platform/config/test with a key for another host", &call("POST", "/config/test").json(&wrong).send());
     let nothing = json!({"mlflow_uri": null, "state_repo": null, "state_known_hosts": null, "state_ssh_key": null});
     golden.keep("PUT /platform/config with nothing", &put(nothing));
     golden.compare();

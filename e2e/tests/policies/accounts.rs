@@ -458,6 +458,9 @@ fn no_account_may_more_than_its_work_takes() {
             assert!(!can(account, what), "{account} should not be able to {what}");
         }
     }
+    let defined = |account: &str| can(account, "get customresourcedefinition/agents.agents.slipway.dev");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(defined), [false, true, false]);
+    assert!(!can(platform::REST, "list customresourcedefinitions"));
     // The manager makes ConfigMaps for agents, skills and teams, and namespaces come and go: a policy keeps it to team-*.
     let config_maps = |account: &str| can(account, "create configmaps -n default");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(config_maps), [true, false, false]);

@@ -104,6 +104,21 @@ fn what_opens_the_remote_is_never_shown() {
     assert_eq!(ssh.secrets(), ["b3BlbnNzaC1rZXktdjEA"]);
 }
 
+#[test]
+fn who_sees_a_token_is_told_by_scheme_host_and_port() {
+    for (one, other, same) in [
+        ("https://h/a", "https://H/{team}", true),
+        ("https://h/a", "https://h:443/a", true),
+        ("https://h/a", "https://h:444/a", false),
+        ("git@h:a", "ssh://me@h/b", true),
+        ("git@h:a", "git@i:a", false),
+        ("https://h/a", "ssh://git@h/a", false),
+        ("file:///a", "file:///a", true),
+    ] {
+        assert_eq!(receiver(one) == receiver(other), same, "{one} {other}");
+    }
+}
+
 /// The host as RFC 3986 has it, by which git and curl go, in plain letters.
 fn host_by_the_rfc(url: &str) -> Option<String> {
     let authority = match url.split_once("://") {

@@ -20,7 +20,7 @@ const STEPS: [Step; 9] = [
     Step { version: 9, name: "quotas", sql: include_str!("../migrations/knowledge/0009_quotas.sql") },
 ];
 
-const LATEST: i32 = STEPS[STEPS.len() - 1].version;
+pub(super) const LATEST: i32 = STEPS[STEPS.len() - 1].version;
 
 /// What was there and what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ async fn extension(connection: &mut PgConnection, name: &str) -> Result<(), Faul
 }
 
 /// Iterative scans came with 0.8.
-fn recent(version: &str) -> Result<(), Fault> {
+pub(super) fn recent(version: &str) -> Result<(), Fault> {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
     let version_is_recent = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (0, 8);
     if version_is_recent {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::base::page;
-use super::migrate::sibling;
+use super::migrate::{LATEST, recent, sibling};
 use super::types::{self, Counts, DOCUMENT, Document, IngestionState, Report, document};
 use crate::connection::{Door, Question, ask, in_time, settings};
 use crate::conversation::time;
@@ -20,6 +20,9 @@ const BASE: &str = "SELECT b.uid FROM slipway.bases b WHERE b.team = $1 AND b.kb
 #[derive(Clone)]
 pub struct KnowledgeReader {
     door: Arc<Door>,
+    /// The platform's database, and the name of the one beside it.
+    platform: Arc<Door>,
+    name: String,
 }
 
 impl fmt::Debug for KnowledgeReader {
@@ -33,7 +36,39 @@ impl KnowledgeReader {
     pub fn open(url: &str, password: Option<&str>, sslmode: Option<&str>) -> Result<Self, Fault> {
         let platform = settings(url, password, sslmode)?;
         let name = sibling(platform.get_database().unwrap_or(platform.get_username()))?;
-        Ok(Self { door: Arc::new(Door::read_only(platform.database(&name), MAX_CONNECTIONS)) })
+        let door = Arc::new(Door::read_only(platform.clone().database(&name), MAX_CONNECTIONS));
+        Ok(Self { door, platform: Arc::new(Door::read_only(platform, 1)), name })
+    }
+
+    /// Whether there can be knowledge bases now: the database is there and has been migrated, with a pgvector that is new enough, whose
+    /// version it gives. None where the database is there, and this login may not look into it.
+    pub async fn ping(&self) -> Result<Option<String>, Fault> {
+        const THERE: &str = "SELECT has_database_privilege(d.oid, 'CONNECT') AS open FROM pg_database d WHERE d.datname = $1::text";
+        const FOUND: &str = "
+            SELECT (SELECT coalesce(max(version), 0) FROM slipway.migrations) AS version,
+                   (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'vector') AS vector";
+        in_time(async {
+            let mut work = self.platform.begin().await?;
+            let there = ask(THERE).bind(&self.name).fetch_optional(&mut *work).await?;
+            work.commit().await?;
+            let there = there.ok_or_else(|| Fault::Unavailable(format!("there is no database {}; the manager makes it", self.name)))?;
+            if !there.try_get::<bool, _>("open")? {
+                return Ok(None);
+            }
+            let mut work = self.door.begin().await?;
+            let found = ask(FOUND).fetch_one(&mut *work).await?;
+            work.commit().await?;
+            let vector: Option<String> = found.try_get("vector")?;
+            let vector = vector.ok_or_else(|| Fault::Refused(format!("the database {} has no pgvector", self.name)))?;
+            recent(&vector)?;
+            let version: i32 = found.try_get("version")?;
+            if version < LATEST {
+                let why = format!("the schema of {} has version {version} of {LATEST}; the manager migrates it", self.name);
+                return Err(Fault::Unavailable(why));
+            }
+            Ok(Some(vector))
+        })
+        .await
     }
 
     /// The newest first. Nothing while there is no such base.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::Api;
-use slipway_api::mirror::{Credential, Remote, RemoteSettings};
+use slipway_api::mirror::{Credential, Remote, RemoteSettings, receiver};
 use slipway_api::platform;
 use slipway_cluster::Tasks;
 use slipway_cluster::watch::{WatchEvent, follow_fields};
+use slipway_release::wire::MirrorTest;
 use tokio::sync::watch;
 
 /// The current configuration, and its fault if it is invalid.
@@ -48,6 +49,19 @@ impl MirrorConfig {
 
     pub(super) fn fault(&self) -> Option<String> {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A remote that is to be tested. What is stored goes to no other host than the one that it was given for, as far as this
+    /// process has heard of that.
+    pub(super) fn wanted(&self, test: MirrorTest) -> Result<Remote, String> {
+        let (public, secrets) = self.0.given.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let MirrorTest { url, branch, known_hosts, authority, token, key, keeps_token, keeps_key } = test;
+        let (stored_token, stored_key) = (secrets.token.filter(|_| keeps_token), secrets.key.filter(|_| keeps_key));
+        let is_for = public.url.as_deref().map(receiver) == Some(receiver(&url));
+        if !is_for && (stored_token.is_some() || stored_key.is_some()) {
+            return Err("what is stored to open the remote is for another host, as far as the state role has heard; test again".to_owned());
+        }
+        Remote::new(RemoteSettings { url, branch, token: token.or(stored_token), key: key.or(stored_key), known_hosts, authority })
     }
 
     fn change(&self, change: impl FnOnce(&mut RemoteFields, &mut RemoteSecrets)) {
@@ -180,6 +194,31 @@ mod tests {
         configuration.change(|public, _| *public = fields(&[(platform::STATE_REPO, &url), (platform::STATE_CA, "/etc/ca.pem")]));
         let fault = configuration.fault().unwrap();
         assert!(fault.contains("PEM"), "{fault}");
+    }
+
+    #[tokio::test]
+    async fn what_would_be_is_tested_with_the_stored_token_at_its_host_alone() {
+        let (server, other) = (GitHttp::start(), GitHttp::start());
+        for repositories in [&server, &other] {
+            repositories.repository("agents.git", &[]);
+        }
+        let git = Git::new("git", std::env::temp_dir(), std::env::vars_os()).unwrap();
+        let rules = Rules { allow: vec!["127.0.0.0/8".parse().unwrap()], files: None };
+        let (configuration, _) = MirrorConfig::new();
+        configuration.change(|public, secrets| {
+            *public = fields(&[(platform::STATE_REPO, &server.url("nothing.git"))]);
+            secrets.token = Some(Credential::new(server.token()));
+        });
+        let before = configuration.remote();
+        let test = |url: String| MirrorTest { url, authority: Some(server.authority()), keeps_token: true, ..MirrorTest::default() };
+        let seen = probe(&git, &rules, &configuration.wanted(test(server.url("agents.git"))).unwrap(), "team-a").await;
+        assert_eq!(seen.map(|seen| seen.branches), Ok(0));
+        let elsewhere = configuration.wanted(test(other.url("agents.git"))).unwrap_err();
+        assert!(elsewhere.contains("another host") && !elsewhere.contains(server.token()), "{elsewhere}");
+        let wrong = MirrorTest { token: Some(Credential::new("hunter2")), keeps_token: false, ..test(other.url("agents.git")) };
+        let refused = probe(&git, &rules, &configuration.wanted(wrong).unwrap(), "team-a").await.unwrap_err();
+        assert!(matches!(refused, Trouble::Credentials(_)) && !refused.to_string().contains("hunter2"), "{refused}");
+        assert_eq!(configuration.remote(), before, "nothing of it is kept");
     }
 
     #[test]

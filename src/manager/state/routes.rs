@@ -1,16 +1,18 @@
 //! The HTTP routes of the state role: releases, agents, the state of the mirror, and the repositories themselves.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use slipway_http::{Error, Method, Reply, Request, StatusCode};
-use slipway_release::wire::{self, Agents, Entry, Known, MirrorStatus, Mirrors, Release, Releases, TestStatus, Tested};
+use slipway_http::{Error, Method, Reply, Request, StatusCode, header};
+use slipway_release::wire::{self, Agents, Entry, Known, MirrorStatus, MirrorTest, Mirrors, Release, Releases, TestStatus, Tested};
 use slipway_release::{Current, Status};
 use slipway_state::git::Git;
 use slipway_state::history::{Fault, History, Row};
 use slipway_state::mirror::{Mirror, Rules, State, Trouble, probe};
 use slipway_state::serve::{Serve, place};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::callbacks::{self, Callbacks};
 use super::callers::Callers;
@@ -21,6 +23,10 @@ use super::mirror_config::MirrorConfig;
 const REPOSITORIES_PREFIX: &str = "/state/";
 /// The repository name for a test of the remote.
 const PROBE_NAMESPACE: &str = "team-default";
+/// The time limit of a test of a remote, shorter than that of who asks.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Each test runs git twice.
+pub(super) const MAX_TESTS: usize = 2;
 
 pub(super) struct StateRoutes {
     pub history: Arc<History>,
@@ -32,6 +38,8 @@ pub(super) struct StateRoutes {
     pub callbacks: Callbacks,
     pub gates: Gates,
     pub callers: Callers,
+    /// For tests of remotes.
+    pub tests: Semaphore,
 }
 
 impl StateRoutes {
@@ -48,7 +56,11 @@ impl StateRoutes {
             (&Method::GET, ["releases", namespace, slug, version]) => self.one(namespace, slug, version).await,
             (&Method::GET, ["agents"]) => self.agents(&request).await,
             (&Method::GET, ["mirror"]) => Reply::json(&self.mirrors()),
-            (&Method::POST, ["mirror", "test"]) => Reply::json(&self.test().await),
+            (&Method::POST, ["mirror", "test"]) => {
+                let is_given = request.headers().contains_key(header::CONTENT_TYPE);
+                let other: Option<MirrorTest> = if is_given { Some(request.json().await?) } else { None };
+                Reply::json(&self.test(other).await)
+            }
             (&Method::POST, ["callbacks"]) => {
                 let call = request.json_up_to(callbacks::MAX_BODY_BYTES).await?;
                 Reply::json(&self.callbacks.hear(call, SystemTime::now()).await?)
@@ -130,20 +142,33 @@ impl StateRoutes {
         Mirrors { configured: configured || fault.is_some(), data, fault }
     }
 
-    async fn test(&self) -> Tested {
-        let Some(remote) = self.configuration.remote() else {
-            return match self.configuration.fault() {
-                Some(message) => Tested { status: TestStatus::Error, message },
-                None => {
-                    Tested { status: TestStatus::NotConfigured, message: "state_repo is not set; releases are kept here alone".to_owned() }
+    /// Connects to a remote: `other`, or the one in force.
+    async fn test(&self, other: Option<MirrorTest>) -> Tested {
+        let failed = |message: String| Tested { status: TestStatus::Error, message };
+        let remote = match other {
+            Some(other) => match self.configuration.wanted(other) {
+                Ok(remote) => remote,
+                Err(message) => return failed(message),
+            },
+            None => match (self.configuration.remote(), self.configuration.fault()) {
+                (Some(remote), _) => remote,
+                (None, Some(message)) => return failed(message),
+                (None, None) => {
+                    let message = "state_repo is not set; releases are kept here alone".to_owned();
+                    return Tested { status: TestStatus::NotConfigured, message };
                 }
-            };
+            },
         };
-        match probe(&self.git, &self.rules, &remote, PROBE_NAMESPACE).await {
-            Ok(seen) => {
+        let tested = async {
+            let _permit = self.tests.acquire().await;
+            probe(&self.git, &self.rules, &remote, PROBE_NAMESPACE).await
+        };
+        match timeout(TEST_TIMEOUT, tested).await {
+            Ok(Ok(seen)) => {
                 Tested { status: TestStatus::Ok, message: format!("the remote can be read and written; it has {} branches", seen.branches) }
             }
-            Err(trouble) => Tested { status: TestStatus::Error, message: trouble.to_string() },
+            Ok(Err(trouble)) => failed(trouble.to_string()),
+            Err(_) => failed(format!("the remote was not read and written within {} s", TEST_TIMEOUT.as_secs())),
         }
     }
 }

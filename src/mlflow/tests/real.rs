@@ -224,3 +224,18 @@ async fn a_server_that_is_away_or_another_is_told_without_the_login() {
     }
     assert!(!Mlflow::new("me:hunter2", None).err().map(|fault| fault.to_string()).unwrap_or_default().contains("hunter2"));
 }
+
+#[tokio::test]
+async fn a_probe_tells_the_version_to_who_has_the_login() {
+    let server = slipway_peers::mlflow_with_login("hunter2-is-right");
+    let probe = async |password: Option<&str>| {
+        let login = Login::new(password.map(|_| "admin"), password, None).unwrap();
+        Mlflow::new(server.url(), login).unwrap().probe().await
+    };
+    let version = probe(Some("hunter2-is-right")).await.unwrap();
+    assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+    for wrong in [None, Some("hunter2-is-wrong")] {
+        let fault = probe(wrong).await.unwrap_err();
+        assert!(matches!(fault, Fault::Unauthorized { .. }) && !fault.to_string().contains("hunter2"), "{wrong:?}: {fault}");
+    }
+}

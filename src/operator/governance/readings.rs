@@ -105,7 +105,7 @@ impl Found {
             Topic::Down => (Reading::Value(minutes_down), Vec::new()),
             Topic::ErrorRate => (Reading::of(self.recent.error_percent().filter(|_| has_enough(self.recent.ended()))), Vec::new()),
             Topic::P95Latency => {
-                let p95 = quantile(&LATENCY_BOUNDS_MS, &self.recent.latency, 0.95).filter(|_| has_enough(self.recent.latency.iter().sum()));
+                let p95 = quantile(&LATENCY_BOUNDS_MS, &self.recent.latency, 0.95).filter(|_| has_enough(self.recent.timed()));
                 (Reading::of(p95.map(|p95| p95.value)), of_rule(RuleType::MaxLatency))
             }
             Topic::DailyCost => (Reading::Value(self.spent_today), of_rule(RuleType::MaxCostPerDay)),

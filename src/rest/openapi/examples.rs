@@ -72,6 +72,10 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             json!({"name": "helper", "namespace": "team-research", "phase": "Progressing", "checksum": "85d557f47b", "metadata": {"hook": "rollout"}}),
         ),
         ("postWebhooksCanaryGateCredential", json!({"name": "helper", "namespace": "team-research", "phase": "Progressing"})),
+        (
+            "postPlatformConfigTest",
+            json!({"mlflow_uri": "https://mlflow.example.com", "state_repo": "https://git.example.com/agents/{team}.git"}),
+        ),
         ("postTeams", json!({"name": "Research", "description": "Those who find things out."})),
         ("postTeamsTeamMembers", json!({"email": "ada@example.com", "role": "developer"})),
         ("patchTeamsTeamMembersUser", json!({"role": "viewer"})),

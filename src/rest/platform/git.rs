@@ -9,11 +9,10 @@ use kube::api::Api;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use slipway_api::mirror::{Credential, Remote, RemoteSettings};
+use slipway_api::mirror::{Credential, Remote, RemoteSettings, receiver};
 use slipway_api::platform::{NAME, STATE_BRANCH, STATE_CA, STATE_KNOWN_HOSTS, STATE_REPO, STATE_SSH_KEY, STATE_TOKEN};
 use slipway_http::{Error, StatusCode, header};
-use slipway_release::wire::{MirrorStatus, Mirrors, TestStatus};
-use url::Url;
+use slipway_release::wire::{MirrorStatus, MirrorTest, Mirrors, TestStatus};
 
 use super::connections::{Finding, Status};
 use super::{given, missing};
@@ -64,7 +63,7 @@ pub(crate) enum GitStatus {
 }
 
 /// What of it is to be another from now on.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[expect(clippy::struct_field_names, reason = "they are called what callers call them")]
 #[expect(clippy::option_option, reason = "nothing and null are two things here")]
 pub(crate) struct Changes {
@@ -96,6 +95,19 @@ pub(super) struct Writes {
     secrets: BTreeMap<&'static str, Option<String>>,
     /// The remote moves to another host.
     moves: bool,
+    /// The remote as it would be.
+    pub wanted: Wanted,
+}
+
+/// The remote that a test is about.
+#[derive(Debug, Default)]
+pub(super) enum Wanted {
+    /// The one that is configured, if any.
+    #[default]
+    InForce,
+    /// None.
+    Nothing,
+    Other(Box<MirrorTest>),
 }
 
 /// The stored settings.
@@ -149,10 +161,24 @@ impl Changes {
             authority: then(&authority, &stored.authority),
         };
         let touched = [&repo, &branch, &known_hosts, &authority, &token, &key].into_iter().any(Option::is_some);
+        let wanted = match &url {
+            _ if !touched => Wanted::InForce,
+            None => Wanted::Nothing,
+            Some(url) => Wanted::Other(Box::new(MirrorTest {
+                url: url.clone(),
+                branch: settings.branch.clone(),
+                known_hosts: settings.known_hosts.clone(),
+                authority: settings.authority.clone(),
+                token: token.clone().flatten().map(Credential::new),
+                key: key.clone().flatten().map(Credential::new),
+                keeps_token: token.is_none(),
+                keeps_key: key.is_none(),
+            })),
+        };
         if touched && url.is_some() {
             Remote::new(settings).map_err(|fault| format!("state_repo: {fault}"))?;
         }
-        let moves = url.as_deref().map(host) != stored.repo.as_deref().map(host);
+        let moves = url.as_deref().map(receiver) != stored.repo.as_deref().map(receiver);
         for (name, change, kept) in [(STATE_TOKEN, &token, &stored.token), (STATE_SSH_KEY, &key, &stored.key)] {
             if moves && url.is_some() && kept.is_some() && change.is_none() {
                 return Err(format!(
@@ -166,20 +192,8 @@ impl Changes {
             data: changed(vec![(STATE_REPO, repo), (STATE_BRANCH, branch), (STATE_KNOWN_HOSTS, known_hosts), (STATE_CA, authority)]),
             secrets: changed(vec![(STATE_TOKEN, token), (STATE_SSH_KEY, key)]),
             moves,
+            wanted,
         })
-    }
-}
-
-/// The receiver of a token: scheme, host and port, or the whole URL without a host.
-fn host(url: &str) -> String {
-    // `user@host:path` is ssh.
-    let spelt = if url.contains("://") { url.to_owned() } else { format!("ssh://{}", url.replacen(':', "/", 1)) };
-    match Url::parse(&spelt.replace("{team}", "team")) {
-        Ok(parsed) if parsed.has_host() => {
-            let port = parsed.port_or_known_default().or((parsed.scheme() == "ssh").then_some(22));
-            format!("{}://{}:{}", parsed.scheme(), parsed.host_str().unwrap_or_default().to_lowercase(), port.unwrap_or_default())
-        }
-        _ => url.to_owned(),
     }
 }
 
@@ -276,12 +290,14 @@ fn status(told: Result<Mirrors, Error>) -> (GitStatus, Option<String>) {
     (status, Some(worst.message.map_or_else(|| worst.namespace.clone(), |message| format!("{}: {message}", worst.namespace))))
 }
 
-/// Tests the connection to the remote.
-pub(super) async fn test(call: &Call, map: Option<&ConfigMap>) -> Finding {
-    if Stored::of(map, None).repo.is_none() {
-        return Finding::new(Status::NotConfigured, "the state repositories are not mirrored");
-    }
-    match call.context.state.test_mirror().await {
+/// Tests the connection to a remote: that of the configuration, or one that would be.
+pub(super) async fn test(call: &Call, wanted: Wanted, map: &ConfigMap) -> Finding {
+    let other = match wanted {
+        Wanted::Other(other) => Some(other),
+        Wanted::InForce if Stored::of(Some(map), None).repo.is_some() => None,
+        Wanted::InForce | Wanted::Nothing => return Finding::new(Status::NotConfigured, "the state repositories are not mirrored"),
+    };
+    match call.context.state.test_mirror(other.as_deref()).await {
         Ok(tested) => {
             let status = match tested.status {
                 TestStatus::Ok => Status::Ok,
@@ -355,18 +371,22 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_a_token_is_told_by_scheme_host_and_port() {
-        for (one, other, same) in [
-            ("https://h/a", "https://H/{team}", true),
-            ("https://h/a", "https://h:443/a", true),
-            ("https://h/a", "https://h:444/a", false),
-            ("git@h:a", "ssh://me@h/b", true),
-            ("git@h:a", "git@i:a", false),
-            ("https://h/a", "ssh://git@h/a", false),
-            ("file:///a", "file:///a", true),
-        ] {
-            assert_eq!(host(one) == host(other), same, "{one} {other}");
+    fn a_test_is_of_what_would_be_and_sends_what_is_given_anew() {
+        let at = "https://git.example.com/agents.git";
+        let of = |body: serde_json::Value| {
+            let changes: Changes = serde_json::from_value(body).unwrap();
+            changes.writes(&stored(at)).unwrap().wanted
+        };
+        for untouched in [json!({}), json!({"state_token": MASK})] {
+            assert!(matches!(of(untouched.clone()), Wanted::InForce), "{untouched}");
         }
+        assert!(matches!(of(json!({"state_repo": null})), Wanted::Nothing));
+        let Wanted::Other(kept) = of(json!({"state_repo": "https://git.example.com/{team}.git", "state_token": MASK})) else { panic!() };
+        assert_eq!((&*kept.url, kept.token, kept.keeps_token, kept.keeps_key), ("https://git.example.com/{team}.git", None, true, true));
+        let Wanted::Other(given) = of(json!({"state_repo": "https://other.example.com/x", "state_token": "new"})) else { panic!() };
+        assert_eq!((given.token, given.keeps_token), (Some(Credential::new("new")), false));
+        let Wanted::Other(without) = of(json!({"state_token": null})) else { panic!() };
+        assert_eq!((&*without.url, without.token, without.keeps_token), (at, None, false));
     }
 
     #[test]

@@ -181,28 +181,32 @@ fn merged(mut pages: Vec<Page<Alert>>, limit: u32) -> Page<Alert> {
     Page { items, next_cursor }
 }
 
+/// An open alert, for tests.
+#[cfg(test)]
+pub(super) fn example(id: &str, agent_id: &str, topic: Topic) -> Alert {
+    Alert {
+        id: id.to_owned(),
+        agent: AgentKey { team: "tk_a".to_owned(), agent_id: agent_id.to_owned(), uid: "u".to_owned() },
+        metric: topic.as_str().to_owned(),
+        policy: String::new(),
+        severity: Severity::Critical.as_str().to_owned(),
+        message: String::new(),
+        value: None,
+        threshold: None,
+        traces: Vec::new(),
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        last_seen: jiff::Timestamp::UNIX_EPOCH,
+        resolved_at: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
 
     fn page(ids: &[&str], next: Option<&str>) -> Page<Alert> {
-        let alert = |id: &&str| Alert {
-            id: (*id).to_owned(),
-            agent: AgentKey { team: "tk_a".to_owned(), agent_id: "ag_1".to_owned(), uid: "u".to_owned() },
-            metric: Topic::Down.as_str().to_owned(),
-            policy: String::new(),
-            severity: Severity::Critical.as_str().to_owned(),
-            message: String::new(),
-            value: None,
-            threshold: None,
-            traces: Vec::new(),
-            created_at: Timestamp::UNIX_EPOCH,
-            last_seen: Timestamp::UNIX_EPOCH,
-            resolved_at: None,
-        };
-        Page { items: ids.iter().map(alert).collect(), next_cursor: next.map(str::to_owned) }
+        let items = ids.iter().map(|id| example(id, "ag_1", Topic::Down)).collect();
+        Page { items, next_cursor: next.map(str::to_owned) }
     }
 
     #[test]

@@ -398,6 +398,7 @@ async fn counted(context: &Context, snapshot: &mut Snapshot) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::radar::alerts::example;
 
     #[test]
     fn ten_thousand_agents_take_sixteen_mebibytes_and_their_alerts_eight() {
@@ -412,20 +413,7 @@ mod tests {
     #[test]
     fn where_alerts_are_cut_off_silence_is_not_calm() {
         let key = |id: &str| AgentKey { team: "tk_a".to_owned(), agent_id: id.to_owned(), uid: "u".to_owned() };
-        let alert = Alert {
-            id: "al_1".to_owned(),
-            agent: key("ag_loud"),
-            metric: Topic::ErrorRate.as_str().to_owned(),
-            policy: String::new(),
-            severity: "warning".to_owned(),
-            message: String::new(),
-            value: None,
-            threshold: None,
-            traces: Vec::new(),
-            created_at: Timestamp::UNIX_EPOCH,
-            last_seen: Timestamp::UNIX_EPOCH,
-            resolved_at: None,
-        };
+        let alert = example("al_1", "ag_loud", Topic::ErrorRate);
         let mut readings: FastMap<String, Reading> = FastMap::default();
         for (id, alerts) in [("ag_loud", vec![alert]), ("ag_silent", Vec::new()), ("ag_of_another_question", Vec::new())] {
             readings.insert(id.to_owned(), Reading { alerts: Some(alerts), ..Reading::default() });

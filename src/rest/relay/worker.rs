@@ -99,6 +99,30 @@ impl Workers {
         known.insert(team.as_str().to_owned(), endpoint.clone());
         Ok(endpoint)
     }
+
+    /// The error for a request that was not answered.
+    fn failed(&self, team: &TeamSlug, error: TransportError) -> Error {
+        match error {
+            TransportError::Unreachable(cause) => {
+                self.known().remove(team.as_str());
+                unavailable(team, "nothing answers on its port").because(cause)
+            }
+            TransportError::Closed(cause) => bad(team, "closed the connection before it had answered").because(cause),
+            TransportError::ApiServer(error) => cluster_error::from_kube(error, worker::NAME),
+            TransportError::Internal(cause) => Error::internal(cause),
+        }
+    }
+}
+
+/// Whether the worker of a team says that it is ready, or what is wrong. The request carries nobody's token.
+pub(crate) async fn worker_is_ready(call: &Call, team: &TeamSlug) -> Result<(), Error> {
+    let Relay { transport, workers, .. } = &call.context.relay;
+    let endpoint = workers.find(team).await?;
+    let headers = headers::to_agent(&HeaderMap::new(), &call.id, None);
+    let request = AgentRequest { method: Method::GET, path: "/readyz".to_owned(), headers, content: Content::Whole(Bytes::new()) };
+    let response = transport.send(&Key::new(team.namespace(), worker::NAME), endpoint.address, request).await;
+    let status = response.map_err(|error| workers.failed(team, error))?.status();
+    if status.is_success() { Ok(()) } else { Err(bad(team, &format!("is not ready: it answers with status {}", status.as_u16()))) }
 }
 
 /// The cluster address of the Service, if it is this Team's own; otherwise what is wrong.
@@ -171,13 +195,7 @@ impl WorkerCall<'_> {
         let sent = timeout(response_timeout, transport.send(&key, endpoint.address, request)).await;
         let response = match sent {
             Ok(Ok(response)) => response,
-            Ok(Err(TransportError::Unreachable(cause))) => {
-                workers.known().remove(team.as_str());
-                return Err(unavailable(&team, "nothing answers on its port").because(cause));
-            }
-            Ok(Err(TransportError::Closed(cause))) => return Err(bad(&team, "closed the connection before it had answered").because(cause)),
-            Ok(Err(TransportError::ApiServer(error))) => return Err(cluster_error::from_kube(error, worker::NAME)),
-            Ok(Err(TransportError::Internal(cause))) => return Err(Error::internal(cause)),
+            Ok(Err(error)) => return Err(workers.failed(&team, error)),
             Err(_) => return Err(late(&team)),
         };
         if response.status().is_success() {

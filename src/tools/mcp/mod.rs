@@ -28,7 +28,7 @@ use slipway_egress::Egress;
 
 pub(crate) use approval::ApprovedList;
 pub use approval::ToolListChanges;
-pub(crate) use names::{ReservedNames, prefix};
+pub(crate) use names::{MAX_NAME_BYTES, ReservedNames, prefix};
 
 /// The longest time that a turn waits for a server to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-const MAX_NAME_BYTES: usize = 64;
+/// The longest name that models accept. A server's tool with a name of this length may be one whose own was cut.
+pub(crate) const MAX_NAME_BYTES: usize = 64;
 
 /// Names that the configuration already uses.
 #[derive(Debug, Clone, Default)]

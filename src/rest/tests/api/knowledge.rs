@@ -58,6 +58,7 @@ impl Worker {
                 "error": null, "source": "manuals", "created_at": "2026-01-01T00:00:00Z",
             }], "next": "doc_1"})),
             "DELETE /knowledge-bases/kb_docs/documents/doc_1" => Ok(Reply::text("").with_status(StatusCode::NO_CONTENT)),
+            "GET /readyz" => Ok(Reply::text("ok\n")),
             "POST /knowledge-bases/kb_docs/uploads" => Ok(Reply::json(&json!({"upload": "up_1"}))?.with_status(StatusCode::CREATED)),
             _ => Err(Error::not_found("there is no such document")),
         }
@@ -118,6 +119,27 @@ async fn send_with(api: &Api, body: Vec<u8>, headers: &[(&str, &str)]) -> (Statu
 
 fn ingestions(api: &Api) -> Vec<Value> {
     api.cluster.objects("/namespaces/team-a/ingestions/")
+}
+
+#[tokio::test]
+async fn a_test_of_the_platform_asks_the_worker_of_each_team() {
+    let (api, worker) = api().await;
+    let tested = async |wanted: &str| {
+        // The list of bases is told of the one that was made in a moment.
+        for _ in 0..100 {
+            let found = api.call(Method::POST, "/platform/config/test", &[], None).await.body["data"]["workers"].clone();
+            if found["status"] == wanted {
+                return found["message"].as_str().unwrap().to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no test finds the workers to be {wanted}")
+    };
+    let none = tested("error").await;
+    assert!(none.starts_with("0 of 1 workers are ready; the worker of team a") && none.contains("no Service"), "{none}");
+    service(&api, &api.cluster.objects("/teams/a")[0]["metadata"]["uid"].clone());
+    assert_eq!(tested("ok").await, "1 of 1 workers are ready");
+    assert!(worker.asked().iter().all(|asked| asked.line == "GET /readyz" && asked.token.is_empty()), "{:?}", worker.asked());
 }
 
 #[tokio::test]

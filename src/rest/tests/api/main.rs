@@ -13,6 +13,7 @@ mod feedback;
 mod integrations;
 mod knowledge;
 mod metrics;
+mod platform;
 mod policies;
 mod races;
 mod radar;
