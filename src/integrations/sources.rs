@@ -88,6 +88,7 @@ fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> Fault {
         // Nothing was sent: what is written cannot be used.
         (Contact::Untold, _, field) => (Reason::Invalid, field.map_or_else(|| words.to_owned(), |field| format!("{field}: {words}"))),
         (Contact::Answered, SourceErrorKind::Unauthorized, _) => (Reason::Unauthorized, words.to_owned()),
+        (Contact::Answered, SourceErrorKind::Broken, _) | (Contact::Answered, _, None) => (Reason::Unexpected, words.to_owned()),
         (Contact::Answered, SourceErrorKind::Misconfigured, Some("bucket")) => match bucket {
             Some(bucket) => (Reason::NotFound, format!("there is no bucket {bucket}")),
             None => (Reason::Unexpected, format!("{place} answers, but not as S3 does")),
@@ -96,7 +97,6 @@ fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> Fault {
             (Reason::Unexpected, format!("{place} {words}"))
         }
         (Contact::Answered, _, Some(field)) => (Reason::Unexpected, format!("{place} answers: {field} {words}")),
-        (Contact::Answered, _, None) => (Reason::Unexpected, words.to_owned()),
     };
     Fault::new(reason, message)
 }
