@@ -35,7 +35,7 @@ impl Connecting {
         let key = manager.public_key();
         let own = [("RUNTIME_CONTROL_PUBLIC_KEY", &*key), ("RUNTIME_EGRESS_ALLOW", "127.0.0.0/8")];
         let team = Team { id: "tk_a".to_owned(), url: String::new() };
-        Self { worker: team.worker_with(&[&own, more].concat()), manager }
+        Self { worker: team.worker_with(&[&own[..], more].concat()), manager }
     }
 
     fn post(&self, line: &str, body: &[u8]) -> (u16, String) {
