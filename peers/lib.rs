@@ -12,12 +12,14 @@ mod issuer;
 mod monitoring;
 mod node;
 mod patch;
+mod plain;
 mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
 mod prometheus;
 mod python;
+mod receiver;
 mod saas;
 mod server;
 mod skip;
@@ -34,11 +36,16 @@ pub use monitoring::{Panel, dashboards, has_metrics, monitoring, panels};
 pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm, mock_llm_at};
 pub use patch::merge_patch;
 pub use pgbouncer::PgBouncer;
+pub use plain::plain_http;
 pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::is_root;
 pub use prometheus::{Prometheus, Target, promtool};
-pub use python::{changing_server, changing_server_at, mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
+pub use python::{
+    changing_server, changing_server_at, changing_server_with_token, mcp_time, mlflow, mlflow_with_login, moto, openapi_validator, python,
+    schemathesis,
+};
+pub use receiver::Receiver;
 pub use saas::{backlot, confluence_client, google_drive, minilake};
 pub use server::Server;
 pub use skip::skip;

@@ -12,13 +12,19 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::process::folder;
-use crate::{Server, free_port, unpacked};
+use crate::{Server, free_port, plain_http, unpacked};
 
 /// A server that runs until this is dropped. It keeps 30 days, or 512 MB.
 pub struct Prometheus {
     server: Server,
     port: u16,
 }
+
+const WEB_CONFIG: &str = "web.yml";
+/// Of the password, by bcrypt.
+const HASH: &str = "$2b$04$jd4ARzqyiSc6UuPazKpGo.GkvcftaFI8UTiWJniEchLY343s1lKLG";
+/// The same login as browsers send it.
+const LOGIN: &str = "Basic cmVhZGVyOmh1bnRlcjItaXMtcmlnaHQ=";
 
 /// What is scraped: `host:port`, and the labels that a scrape adds, as those that a pod's discovery brings.
 pub struct Target<'a> {
@@ -27,6 +33,9 @@ pub struct Target<'a> {
 }
 
 impl Prometheus {
+    pub const USER: &str = "reader";
+    pub const PASSWORD: &str = "hunter2-is-right";
+
     /// Scrapes these each second, and evaluates the rules of these files as often.
     pub fn start(targets: &[Target<'_>], rules: &[&Path]) -> Prometheus {
         Prometheus::start_in(folder(), targets, rules)
@@ -42,6 +51,22 @@ impl Prometheus {
         Prometheus::start_in(folder, &[], &[])
     }
 
+    /// One that answers `USER` with `PASSWORD` alone, and has nothing.
+    pub fn with_login() -> Prometheus {
+        let folder = folder();
+        fs::write(folder.path().join(WEB_CONFIG), format!("basic_auth_users: {{{}: '{HASH}'}}\n", Self::USER))
+            .expect("a file in a folder of ours");
+        let prometheus = Prometheus::start_in(folder, &[], &[]);
+        let deadline = Instant::now() + Duration::from_mins(1);
+        // Until it is ready, it answers with 503.
+        let url = format!("{}/-/ready", prometheus.url());
+        while plain_http("GET", &url, &[("Authorization", LOGIN)], "").0 != 200 {
+            assert!(Instant::now() < deadline, "Prometheus is not ready; the server said:\n{}", prometheus.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        prometheus
+    }
+
     fn start_in(folder: TempDir, targets: &[Target<'_>], rules: &[&Path]) -> Prometheus {
         let port = free_port();
         let config = folder.path().join("prometheus.yml");
@@ -52,6 +77,10 @@ impl Prometheus {
             .arg(format!("--storage.tsdb.path={}", data(&folder)))
             .args(["--storage.tsdb.retention.time=30d", "--storage.tsdb.retention.size=512MB", "--log.level=warn"])
             .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+        let web = folder.path().join(WEB_CONFIG);
+        if web.exists() {
+            command.arg(format!("--web.config.file={}", web.display()));
+        }
         let server = Server::start_in(folder, &command, &format!("http://127.0.0.1:{port}/-/ready"));
         Prometheus { server, port }
     }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use tempfile::TempDir;
+
 use crate::process::folder;
 use crate::{Server, free_port, repository, root};
 
@@ -30,15 +32,42 @@ pub fn changing_server() -> Vec<String> {
 
 /// The same server over streamable HTTP, at `/mcp` of an address.
 pub fn changing_server_at(address: SocketAddr) -> Server {
+    serve_changing(address, &[])
+}
+
+/// The same, where a token is asked for as `Authorization: Bearer`.
+pub fn changing_server_with_token(address: SocketAddr, token: &str) -> Server {
+    serve_changing(address, &[token])
+}
+
+fn serve_changing(address: SocketAddr, more: &[&str]) -> Server {
     let argv = changing_server();
     let mut command = Command::new(&argv[0]);
-    command.args(&argv[1..]).args([address.ip().to_string(), address.port().to_string()]);
+    command.args(&argv[1..]).args([address.ip().to_string(), address.port().to_string()]).args(more);
     Server::start(command, &format!("http://{address}/mcp"))
 }
 
 /// MLflow's tracking server with an empty database and artifacts in its folder; it takes spans at `/v1/traces`.
 pub fn mlflow() -> Server {
+    serve_mlflow(folder(), &[])
+}
+
+/// The same, where `admin` logs in with this password of 12 characters at least.
+pub fn mlflow_with_login(password: &str) -> Server {
     let folder = folder();
+    let (config, database) = (folder.path().join("auth.ini"), folder.path().join("auth.db"));
+    let text = format!(
+        "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///{}\nadmin_username = admin\nadmin_password = {password}\n\
+         authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n",
+        database.display()
+    );
+    fs::write(&config, text).expect("a file in a folder of ours");
+    let config = config.display().to_string();
+    serve_mlflow(folder, &[("MLFLOW_AUTH_CONFIG_PATH", &config), ("MLFLOW_FLASK_SERVER_SECRET_KEY", "of a test")])
+}
+
+/// With variables, it has a login.
+fn serve_mlflow(folder: TempDir, login: &[(&str, &str)]) -> Server {
     let database = folder.path().join("mlflow.db");
     fs::copy(root().join("mlflow.db"), &database).expect("hack/peers has made a database for MLflow");
     let port = free_port();
@@ -47,7 +76,10 @@ pub fn mlflow() -> Server {
     command.args(["-B", "-m", "mlflow", "server", "--host", "127.0.0.1", "--workers", "1", "--port", &port.to_string()]);
     command.arg(format!("--backend-store-uri=sqlite:///{}", database.display()));
     command.arg(format!("--artifacts-destination={}", folder.path().join("artifacts").display()));
-    command.envs(QUIET).env("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false");
+    if !login.is_empty() {
+        command.args(["--app-name", "basic-auth"]);
+    }
+    command.envs(QUIET).env("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false").envs(login.iter().copied());
     Server::start_in(folder, &command, &format!("{url}/health")).with_url(url)
 }
 

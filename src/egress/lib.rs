@@ -245,7 +245,7 @@ pub fn is_blocked(error: &(dyn StdError + 'static)) -> bool {
 }
 
 /// The message of the innermost cause; the outer ones only say that something failed.
-fn root_cause(error: &(dyn StdError + 'static)) -> String {
+pub fn root_cause(error: &(dyn StdError + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
         last = cause;

@@ -16,6 +16,7 @@ pub mod log;
 pub mod memory;
 mod metered;
 pub mod multipart;
+pub mod once;
 pub mod process;
 mod proxies;
 mod query;

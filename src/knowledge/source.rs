@@ -28,7 +28,8 @@ use url::Url;
 
 pub use config::SourceConfig;
 pub use credentials::Credentials;
-pub use error::{SourceError, SourceErrorKind};
+pub use error::{Contact, SourceError, SourceErrorKind};
+pub use http::retry_after;
 pub use traversal::{Complete, ResumePoint, Step, Traversal};
 
 /// The largest document that is fetched, in bytes.
@@ -136,8 +137,8 @@ pub trait Incremental: Send + Sync {
 /// What a source needs besides its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// The folder where the Secret is mounted that `credentials_secret` names.
-    pub credentials: Option<PathBuf>,
+    /// The Secret that `credentials_secret` names.
+    pub credentials: Option<Credentials>,
     /// The folder where the volume is mounted that `local` reads.
     pub volume: Option<PathBuf>,
     /// The operator's exceptions from the rule that only public addresses may be reached.
@@ -156,6 +157,20 @@ pub fn open(config: &SourceConfig, surroundings: &Surroundings) -> Result<Box<dy
         SourceConfig::Jira(config) => Box::new(jira::Jira::new(config, surroundings)?),
         SourceConfig::Databricks(config) => Box::new(databricks::Databricks::new(config, surroundings)?),
     })
+}
+
+/// Asks the server of a source for as little as shows that it takes the credentials, once, and says what it did. What a source
+/// reads there may be empty: of an S3 without a bucket, the buckets are listed.
+pub async fn check(config: &SourceConfig, surroundings: &Surroundings) -> Result<String, SourceError> {
+    config.validate_server()?;
+    match config {
+        SourceConfig::Local(config) => local::Local::new(config, surroundings)?.check_server().await,
+        SourceConfig::S3(config) => s3::S3::new(config, surroundings)?.check_server().await,
+        SourceConfig::GoogleDrive(config) => google_drive::GoogleDrive::new(config, surroundings)?.check_server().await,
+        SourceConfig::Confluence(config) => confluence::Confluence::new(config, surroundings)?.check_server().await,
+        SourceConfig::Jira(config) => jira::Jira::new(config, surroundings)?.check_server().await,
+        SourceConfig::Databricks(config) => databricks::check_server(config, surroundings).await,
+    }
 }
 
 #[cfg(test)]

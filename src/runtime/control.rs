@@ -1,14 +1,15 @@
 //! Port 8001, the control port: every request carries a token of the platform for this agent; all others are refused.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::json;
 use slipway_api::ids;
 use slipway_evaluation::wire;
-use slipway_http::token::{CONTROL_LIFE, Claims, Verifier, unix_seconds};
-use slipway_http::{Error, HeaderMap, Method, Reply, Request, StatusCode, header};
+use slipway_http::once::OnceAccess;
+use slipway_http::token::Verifier;
+use slipway_http::{Error, Method, Reply, Request};
 
 use crate::agent::Agent;
 use crate::evaluation::{self, Evaluations, Limits};
@@ -20,11 +21,8 @@ const MAX_TARGET_BYTES: usize = 4096;
 
 pub(crate) struct Control {
     agent: Arc<Agent>,
-    /// Whom tokens are for: the agent, or those that evaluate it.
-    audience: String,
-    key: Verifier,
-    /// Tokens that were used for a change, by `jti`, with their expiry.
-    used: Mutex<HashMap<String, u64>>,
+    /// By tokens for the agent, or for those that evaluate it.
+    access: OnceAccess,
     evaluations: Arc<Evaluations>,
 }
 
@@ -33,7 +31,7 @@ impl Control {
         let evaluations = Evaluations::new(Arc::clone(&agent), Limits::default());
         let id = &agent.identity.agent_id;
         let audience = if agent.evaluator.is_some() { ids::evaluator(id) } else { id.clone() };
-        Self { agent, audience, key, used: Mutex::default(), evaluations }
+        Self { agent, access: OnceAccess::new(audience, key), evaluations }
     }
 
     /// The process is to end.
@@ -42,26 +40,26 @@ impl Control {
     }
 
     pub(crate) async fn answer(&self, request: Request) -> Result<Reply, Error> {
-        let claims = self.verified(request.headers(), SystemTime::now())?;
+        let claims = self.access.check(request.headers(), SystemTime::now())?;
         match (request.path(), request.method()) {
             ("/control/status", &Method::GET) => self.status().await,
             ("/control/reload", &Method::POST) => {
-                self.use_up(claims, SystemTime::now())?;
+                self.access.use_up(claims, SystemTime::now())?;
                 self.reload().await
             }
             ("/control/evaluate", &Method::POST) => {
-                self.use_up(claims, SystemTime::now())?;
+                self.access.use_up(claims, SystemTime::now())?;
                 self.evaluations.begin(request.json_up_to(evaluation::MAX_BODY_BYTES).await?)
             }
             (path, &Method::GET) if let Some(run) = path.strip_prefix(EVALUATIONS) => self.evaluations.report(run, request.query()?),
             (path, &Method::PUT) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
-                self.use_up(claims, SystemTime::now())?;
+                self.access.use_up(claims, SystemTime::now())?;
                 let run = run.to_owned();
                 let wire::Target { target } = request.json_up_to(MAX_TARGET_BYTES).await?;
                 self.evaluations.turn(&run, &target)
             }
             (path, &Method::DELETE) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
-                self.use_up(claims, SystemTime::now())?;
+                self.access.use_up(claims, SystemTime::now())?;
                 self.evaluations.cancel(run)
             }
             ("/control/status", _) => Err(Error::method_not_allowed(&[Method::GET])),
@@ -98,30 +96,6 @@ impl Control {
         let tools = self.agent.toolbox.specs().await.len();
         Reply::json(&json!({"status": "reloaded", "tools": tools}))
     }
-
-    fn verified(&self, headers: &HeaderMap, now: SystemTime) -> Result<Claims, Error> {
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = value.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| refused("a token of the platform is needed"))?;
-        let claims = self.key.claims(token.trim(), unix_seconds(now), CONTROL_LIFE);
-        claims
-            .filter(|claims| claims.aud == self.audience)
-            .ok_or_else(|| refused("the token is not the platform's, not for this agent, or no longer valid"))
-    }
-
-    /// A token is valid for one change.
-    fn use_up(&self, claims: Claims, now: SystemTime) -> Result<(), Error> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = unix_seconds(now);
-        used.retain(|_, expires| *expires > now);
-        match used.insert(claims.jti, claims.exp) {
-            None => Ok(()),
-            Some(_) => Err(refused("the token was used before")),
-        }
-    }
-}
-
-fn refused(message: &str) -> Error {
-    Error::new(StatusCode::UNAUTHORIZED, message)
 }
 
 #[cfg(test)]
@@ -130,7 +104,7 @@ mod tests {
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use proptest::prelude::*;
     use ring::signature::{Ed25519KeyPair, KeyPair};
-    use slipway_http::token::MAX_SKEW;
+    use slipway_http::token::{CONTROL_LIFE, MAX_SKEW};
 
     use super::*;
 

@@ -15,7 +15,7 @@ mod settings;
 mod toolbox;
 
 pub use config_error::ConfigError;
-pub use mcp::ToolListChanges;
+pub use mcp::{McpFault, ToolListChanges, count_tools};
 pub use outcome::{Builtin, Builtins, Context, Spec, ToolOutcome, TraceContext};
 pub use settings::{OUTPUT_LIMIT, ToolSettings};
 pub use slipway_egress::Allowed;

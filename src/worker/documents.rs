@@ -9,11 +9,11 @@ pub(crate) async fn list(server: &Server, base: &str, mut query: Query) -> Resul
     let limit = query.number("limit", DOCUMENTS_DEFAULT, 1..=DOCUMENTS_MAX)?;
     let after = query.text("after");
     query.end()?;
-    Reply::json(&server.store.documents(base, limit, after.as_deref()).await?)
+    Reply::json(&server.store()?.documents(base, limit, after.as_deref()).await?)
 }
 
 pub(crate) async fn delete(server: &Server, base: &str, document: &str) -> Result<Reply, Error> {
-    if server.store.delete_document(base, document).await? {
+    if server.store()?.delete_document(base, document).await? {
         return Ok(Reply::text("").with_status(StatusCode::NO_CONTENT));
     }
     Err(Error::not_found(format!("there is no document {document} in this knowledge base")))

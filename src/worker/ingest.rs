@@ -21,14 +21,14 @@ use slipway_api::contract::{self, IngestionConfig};
 use slipway_database::knowledge::{Begun, Ingestion, KnowledgeBase, KnowledgeOptions};
 use slipway_egress::Allowed;
 use slipway_knowledge::ChunkSize;
-use slipway_knowledge::source::{self, Source, SourceConfig, Surroundings};
+use slipway_knowledge::source::{self, Credentials, Source, SourceConfig, Surroundings};
 use slipway_models::embedding::PassageEmbedder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use crate::embedders::variable;
-use crate::settings::{Refusal, Settings};
+use crate::settings::{Database, Refusal, Settings};
 use document::Reader;
 pub(crate) use run::Verdict;
 use run::{Removes, Run};
@@ -121,22 +121,29 @@ fn open_source(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result
     let source = config.source.clone().ok_or_else(|| anyhow!("{} names neither a source nor an upload", contract::INGESTION))?;
     let source: SourceConfig = serde_json::from_value(source).with_context(|| format!("the source in {}", contract::INGESTION))?;
     let there = |folder: &str| Some(Path::new(folder).to_owned()).filter(|folder| folder.is_dir());
-    let surroundings =
-        Surroundings { credentials: there(contract::CREDENTIALS), volume: there(contract::LOCAL_FOLDER), allow: allowed()?, proxy: None };
+    let surroundings = Surroundings {
+        credentials: there(contract::CREDENTIALS).map(Credentials::Folder),
+        volume: there(contract::LOCAL_FOLDER),
+        allow: allowed()?,
+        proxy: None,
+    };
     Ok(source::open(&source, &surroundings)?)
 }
 
 /// The operator's exceptions from the rule that only public addresses may be reached, as tools have them.
-fn allowed() -> anyhow::Result<Vec<Allowed>> {
+pub(crate) fn allowed() -> anyhow::Result<Vec<Allowed>> {
     let list = variable(contract::EGRESS_ALLOW).unwrap_or_default();
     Allowed::entries(&list).map(|entry| entry.map_err(|error| anyhow!("{}: {error}", contract::EGRESS_ALLOW))).collect()
 }
 
 fn open_base(settings: &Settings, config: &IngestionConfig) -> anyhow::Result<KnowledgeBase> {
+    let what = "the URL of the database of knowledge bases, postgresql://user:password@host:5432/database";
+    let missing = || Refusal(vec![format!("{} is missing; it is {what}", contract::KNOWLEDGE_URL)]);
+    let Database { url, sslmode } = settings.database.clone().ok_or_else(missing)?;
     let options = KnowledgeOptions {
-        url: settings.database.url.clone(),
+        url,
         password: None,
-        sslmode: settings.database.sslmode.clone(),
+        sslmode,
         team: settings.team.clone(),
         kb_id: config.kb_id.clone(),
         connections: CONNECTIONS,

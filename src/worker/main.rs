@@ -1,13 +1,16 @@
 //! `slipway-worker`: the work of knowledge bases, in a team's namespace and with the team's login.
 //!
-//! `serve` answers REST: searches, documents, uploads. `ingest` reads one source into one knowledge base, as a Job. `extract`
-//! is the subprocess in which either reads a document.
+//! `serve` answers REST: searches, documents, uploads; and the manager, for whom it connects to integrations. `ingest` reads one
+//! source into one knowledge base, as a Job. `extract` is the subprocess in which either reads a document. `probe` looks at a
+//! folder of the team's volume, as a Job, because `serve` mounts none.
 
 mod documents;
 mod embedders;
 mod failure;
 mod ingest;
+mod integrations;
 mod metrics;
+mod probe;
 mod search;
 mod server;
 mod settings;
@@ -26,10 +29,11 @@ use crate::settings::{Refusal, Settings};
 const REFUSED: u8 = 2;
 
 const HELP: &str = "\
-slipway-worker: fills and searches the knowledge bases of a team
+slipway-worker: fills and searches the knowledge bases of a team, and connects to its integrations
 
-Usage: slipway-worker serve     answers searches and takes uploads, over HTTP
+Usage: slipway-worker serve     answers searches, takes uploads and connects to integrations, over HTTP
        slipway-worker ingest    reads one source into one knowledge base
+       slipway-worker probe     looks at a folder of the team's volume
        slipway-worker extract   reads one document; `serve` and `ingest` start it
        slipway-worker [--help | --version]
 
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     match words.iter().map(AsRef::as_ref).collect::<Vec<_>>()[..] {
         ["serve"] => run(server::main),
         ["ingest"] => run(ingest::main),
+        ["probe"] => run(probe::main),
         ["extract", ..] => ingest::extract(&arguments[1..]),
         ["--help" | "-h"] => said(&mut stdout(), HELP, ExitCode::SUCCESS),
         ["--version" | "-V"] => said(&mut stdout(), &format!("slipway-worker {}\n", env!("CARGO_PKG_VERSION")), ExitCode::SUCCESS),

@@ -19,7 +19,7 @@ pub(crate) async fn search(server: &Server, base: &str, request: Request) -> Res
         return Err(Error::bad_request(fault));
     }
     slot.charge(u64::from(question.top_k) * RESULT_BYTES)?;
-    let model = server.store.embedding_model(base).await?;
+    let model = server.store()?.embedding_model(base).await?;
     let Some(model) = model.filter(|_| !question.query.trim().is_empty()) else {
         // Nothing was ingested yet, or nothing is asked.
         return Reply::json(&SearchResponse { results: Vec::new() });
@@ -30,6 +30,6 @@ pub(crate) async fn search(server: &Server, base: &str, request: Request) -> Res
     let vectors = embedder.embed(&texts, Purpose::Query).await.map_err(failure::of_model)?;
     server.metrics.embedding_seconds.observe(begun.elapsed().as_secs_f64());
     let vector = vectors.into_iter().next().ok_or_else(|| Error::internal("the embedding model returned no vector"))?;
-    let results = server.store.search(base, &question, vector).await?;
+    let results = server.store()?.search(base, &question, vector).await?;
     Reply::json(&SearchResponse { results })
 }

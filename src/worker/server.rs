@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use slipway_api::worker::{DELIVER_PATH, TEST_PATH};
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
 use slipway_http::routes::{self, Found, Route};
@@ -17,8 +18,9 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::embedders::Embedders;
+use crate::integrations::{INTEGRATIONS_BUDGET_BYTES, Integrations};
 use crate::metrics::Metrics;
-use crate::settings::Settings;
+use crate::settings::{Database, Settings};
 use crate::store::Store;
 use crate::uploads::{self, UPLOADS_BUDGET_BYTES, Uploads};
 use crate::{documents, search};
@@ -39,10 +41,12 @@ enum Endpoint {
     Documents,
     DeleteDocument,
     Upload,
+    Test,
+    Deliver,
 }
 
 /// Method, path and what is there; `*` stands for an id.
-const ROUTES: [Route<Endpoint>; 10] = [
+const ROUTES: [Route<Endpoint>; 12] = [
     (Method::GET, "/healthz", Endpoint::Alive),
     (Method::HEAD, "/healthz", Endpoint::Alive),
     (Method::GET, "/readyz", Endpoint::Ready),
@@ -53,27 +57,32 @@ const ROUTES: [Route<Endpoint>; 10] = [
     (Method::GET, "/knowledge-bases/*/documents", Endpoint::Documents),
     (Method::DELETE, "/knowledge-bases/*/documents/*", Endpoint::DeleteDocument),
     (Method::POST, "/knowledge-bases/*/uploads", Endpoint::Upload),
+    (Method::POST, TEST_PATH, Endpoint::Test),
+    (Method::POST, DELIVER_PATH, Endpoint::Deliver),
 ];
 
 /// The longest id in a path: `kb_` and a name.
 const ID_LEN_MAX: usize = 66;
 
 pub(crate) struct Server {
-    pub(crate) store: Store,
+    store: Option<Store>,
     pub(crate) embedders: Embedders,
     pub(crate) uploads: Uploads,
     pub(crate) metrics: Arc<Metrics>,
+    integrations: Integrations,
     access: Access,
     draining: AtomicBool,
 }
 
 /// Serves until SIGTERM or SIGINT, then drains.
 pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
-    let Settings { port, team, database, access_key, grace, .. } = settings;
+    let Settings { port, team, database, access_key, control_key, grace, .. } = settings;
     let listener = listen((Ipv6Addr::UNSPECIFIED, port).into()).with_context(|| format!("cannot listen on port {port} (RUNTIME_PORT)"))?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let store = Store::open(&database, &team).map_err(|fault| anyhow::anyhow!("SLIPWAY_KNOWLEDGE_URL: {fault}"))?;
+    let open = |database: Database| Store::open(&database, &team).map_err(|fault| anyhow::anyhow!("SLIPWAY_KNOWLEDGE_URL: {fault}"));
+    let store = database.map(open).transpose()?;
+    let integrations = Integrations::new(&team, control_key)?;
     let metrics = Arc::new(Metrics::new());
     let is_restricted = access_key.is_some();
     let server = Arc::new(Server {
@@ -81,6 +90,7 @@ pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
         embedders: Embedders::default(),
         uploads: Uploads::new(Arc::clone(&metrics)),
         metrics,
+        integrations,
         access: Access::new(team.clone(), access_key, true),
         draining: AtomicBool::new(false),
     });
@@ -95,7 +105,7 @@ pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
     };
-    let memory = for_clients(memory_limit(), MODEL_BYTES + UPLOADS_BUDGET_BYTES);
+    let memory = for_clients(memory_limit(), MODEL_BYTES + UPLOADS_BUDGET_BYTES + INTEGRATIONS_BUDGET_BYTES);
     let limits = ServerLimits { memory, connections: MAX_CONNECTIONS, grace, ..ServerLimits::default() };
     match serve(listener, limits, handler, shutdown).await {
         Drained { cut: 0 } => info!("every request was answered"),
@@ -105,6 +115,11 @@ pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
 }
 
 impl Server {
+    /// The knowledge bases.
+    pub(crate) fn store(&self) -> Result<&Store, Error> {
+        self.store.as_ref().ok_or_else(|| Error::unavailable("the platform has no database, and so there are no knowledge bases"))
+    }
+
     async fn answer(self: &Arc<Self>, request: Request) -> Result<Reply, Error> {
         let path = request.path().to_owned();
         let found = routes::find(&ROUTES, is_id, request.method(), &path);
@@ -124,6 +139,9 @@ impl Server {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => return Err(Error::unavailable("draining")),
             Endpoint::Alive | Endpoint::Ready => return Ok(Reply::text("ok\n")),
             Endpoint::Metrics => return Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
+            // Guarded by a key of their own, which REST has not.
+            Endpoint::Test => return self.integrations.test(request).await,
+            Endpoint::Deliver => return self.integrations.deliver(request).await,
             Endpoint::Search | Endpoint::Documents | Endpoint::DeleteDocument | Endpoint::Upload => {}
         }
         if let Err(refused) = self.access.check(request.headers(), SystemTime::now()) {
@@ -162,6 +180,8 @@ mod tests {
             (Method::POST, "/healthz", None, &[]),
             (Method::POST, "/knowledge-bases/kb_docs/search", Some(Endpoint::Search), &["kb_docs"]),
             (Method::GET, "/knowledge-bases/kb_docs/search", None, &["kb_docs"]),
+            (Method::POST, "/integrations/test", Some(Endpoint::Test), &[]),
+            (Method::GET, "/integrations/deliver", None, &[]),
             (Method::DELETE, "/knowledge-bases/kb_docs/documents/doc_1", Some(Endpoint::DeleteDocument), &["kb_docs", "doc_1"]),
         ] {
             let found = routes::find(&ROUTES, is_id, &method, path).unwrap();

@@ -14,9 +14,12 @@ pub(crate) struct Settings {
     pub(crate) log_format: Format,
     /// The team's id: `tk_…`.
     pub(crate) team: String,
-    pub(crate) database: Database,
+    /// None: there are no knowledge bases.
+    pub(crate) database: Option<Database>,
     /// The key by which calls of the platform are known. With one, no others are answered.
     pub(crate) access_key: Option<Verifier>,
+    /// The key by which the manager is known, who sends what is to be connected to. Without one, nobody can.
+    pub(crate) control_key: Option<Verifier>,
     /// For requests under way at the end.
     pub(crate) grace: Duration,
 }
@@ -68,23 +71,21 @@ impl Settings {
             "RUNTIME_SHUTDOWN_SECONDS",
             "RUNTIME_LOG_LEVEL",
             "RUNTIME_LOG_FORMAT",
+            "RUNTIME_CONTROL_PUBLIC_KEY",
         ];
-        let [url, sslmode, team, key, port, grace, level, format] = names.map(&mut value);
-        let mut required = |name: &str, value: Option<String>, what: &str| {
-            value.unwrap_or_else(|| {
-                faults.push(format!("{name} is missing; it is {what}"));
-                String::new()
-            })
-        };
-        let url = required(names[0], url, "the URL of the database of knowledge bases, postgresql://user:password@host:5432/database");
-        let team = required(names[2], team, "the team's id");
-        let access_key = key.and_then(|key| {
-            let verifier = Verifier::from_base64(&key);
+        let [url, sslmode, team, access, port, grace, level, format, control] = names.map(&mut value);
+        let team = team.unwrap_or_else(|| {
+            faults.push(format!("{} is missing; it is the team's id", names[2]));
+            String::new()
+        });
+        let mut key = |name: &str, key: Option<String>| {
+            let verifier = Verifier::from_base64(&key?);
             if verifier.is_none() {
-                faults.push(format!("{} must be an Ed25519 public key, 32 bytes in base64", names[3]));
+                faults.push(format!("{name} must be an Ed25519 public key, 32 bytes in base64"));
             }
             verifier
-        });
+        };
+        let (access_key, control_key) = (key(names[3], access), key(names[8], control));
         let mut number = |name: &str, value: Option<String>, default: u16| {
             value.map_or(default, |value| {
                 value.parse().unwrap_or_else(|_| {
@@ -109,7 +110,8 @@ impl Settings {
             }
         };
         let grace = Duration::from_secs(u64::from(grace.max(1)));
-        let settings = Self { port, log_level, log_format, team, database: Database { url, sslmode }, access_key, grace };
+        let database = url.map(|url| Database { url, sslmode });
+        let settings = Self { port, log_level, log_format, team, database, access_key, control_key, grace };
         (settings, Refusal(faults))
     }
 }
@@ -125,26 +127,30 @@ mod tests {
     const GOOD: [(&str, &str); 2] = [("SLIPWAY_KNOWLEDGE_URL", "postgresql://u:hunter2@db/k"), ("RUNTIME_TEAM", "tk_a")];
 
     #[test]
-    fn url_and_team_suffice() {
-        let (settings, refusal) = read(&GOOD);
-        assert!(refusal.is_empty(), "{refusal}");
-        assert_eq!((settings.port, settings.grace, &*settings.team), (8000, Duration::from_secs(25), "tk_a"));
-        assert!(settings.access_key.is_none());
+    fn the_team_suffices_and_a_database_makes_knowledge_bases() {
+        for (variables, has_database) in [(&GOOD[..], true), (&GOOD[1..], false)] {
+            let (settings, refusal) = read(variables);
+            assert!(refusal.is_empty(), "{refusal}");
+            assert_eq!((settings.port, settings.grace, &*settings.team), (8000, Duration::from_secs(25), "tk_a"));
+            assert!(settings.access_key.is_none() && settings.control_key.is_none());
+            assert_eq!(settings.database.is_some(), has_database);
+        }
     }
 
     #[test]
     fn every_fault_is_told_and_no_value() {
         let (_, refusal) = read(&[
             ("RUNTIME_ACCESS_PUBLIC_KEY", "hunter2"),
+            ("RUNTIME_CONTROL_PUBLIC_KEY", "hunter2"),
             ("RUNTIME_PORT", "x"),
             ("RUNTIME_LOG_LEVEL", "loud"),
             ("RUNTIME_LOG_FORMAT", "xml"),
         ]);
         assert_eq!(refusal.0.len(), 6, "{refusal}");
         for name in [
-            "SLIPWAY_KNOWLEDGE_URL",
             "RUNTIME_TEAM",
             "RUNTIME_ACCESS_PUBLIC_KEY",
+            "RUNTIME_CONTROL_PUBLIC_KEY",
             "RUNTIME_PORT",
             "RUNTIME_LOG_LEVEL",
             "RUNTIME_LOG_FORMAT",

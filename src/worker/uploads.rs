@@ -114,7 +114,7 @@ async fn append(
 ) -> Result<(), Error> {
     let upload = match upload {
         Some(upload) => upload,
-        None => upload.insert(server.store.begin_upload(base, filename, content_type).await?),
+        None => upload.insert(server.store()?.begin_upload(base, filename, content_type).await?),
     };
     upload.append(part).await?;
     server.metrics.uploaded_bytes.inc_by(part.len() as u64);

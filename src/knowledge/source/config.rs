@@ -124,35 +124,44 @@ impl SourceConfig {
         if let Some(secret) = self.credentials_secret() {
             name("credentials_secret", secret, b"-.")?;
         }
+        self.validate_server()?;
         match self {
             Self::Local(config) => local_path(&config.path),
             Self::S3(config) => {
                 name("bucket", &config.bucket, b"-._")?;
-                bounded("prefix", &config.prefix, 0, MAX_PATH_BYTES)?;
-                config.region.as_deref().map_or(Ok(()), |region| name("region", region, b"-"))?;
-                config.endpoint.as_deref().map_or(Ok(()), |endpoint| url("endpoint", endpoint).map(drop))
+                bounded("prefix", &config.prefix, 0, MAX_PATH_BYTES)
             }
-            Self::GoogleDrive(config) => {
-                name("folder_id", &config.folder_id, b"-_")?;
-                config.endpoint.as_deref().map_or(Ok(()), |endpoint| url("endpoint", endpoint).map(drop))
-            }
-            Self::Confluence(config) => {
-                name("space_key", &config.space_key, b"~-_.")?;
-                url("base_url", &config.base_url).map(drop)
-            }
-            Self::Jira(config) => {
-                url("base_url", &config.base_url)?;
-                match (&config.project_key, &config.jql) {
-                    (Some(key), None) => name("project_key", key, b"_-"),
-                    (None, Some(query)) => jql(query),
-                    _ => Err(SourceError::field("project_key", "exactly one of project_key and jql has to be given")),
-                }
-            }
+            Self::GoogleDrive(config) => name("folder_id", &config.folder_id, b"-_"),
+            Self::Confluence(config) => name("space_key", &config.space_key, b"~-_."),
+            Self::Jira(config) => match (&config.project_key, &config.jql) {
+                (Some(key), None) => name("project_key", key, b"_-"),
+                (None, Some(query)) => jql(query),
+                _ => Err(SourceError::field("project_key", "exactly one of project_key and jql has to be given")),
+            },
             Self::Databricks(config) => {
-                config.url()?;
                 bounded("path", &config.path, 1, MAX_PATH_BYTES)?;
                 config.warehouse_id.as_deref().map_or(Ok(()), |id| name("warehouse_id", id, b"-_"))
             }
+        }
+    }
+
+    /// The part of it that says where the server is. What is read there may be empty.
+    pub(super) fn validate_server(&self) -> Result<(), SourceError> {
+        let optional = |endpoint: Option<&str>| endpoint.map_or(Ok(()), |endpoint| url("endpoint", endpoint).map(drop));
+        match self {
+            Self::Local(config) if config.path.is_empty() => Ok(()),
+            Self::Local(config) => local_path(&config.path),
+            Self::S3(config) => {
+                if !config.bucket.is_empty() {
+                    name("bucket", &config.bucket, b"-._")?;
+                }
+                config.region.as_deref().map_or(Ok(()), |region| name("region", region, b"-"))?;
+                optional(config.endpoint.as_deref())
+            }
+            Self::GoogleDrive(config) => optional(config.endpoint.as_deref()),
+            Self::Confluence(config) => url("base_url", &config.base_url).map(drop),
+            Self::Jira(config) => url("base_url", &config.base_url).map(drop),
+            Self::Databricks(config) => config.url().map(drop),
         }
     }
 }

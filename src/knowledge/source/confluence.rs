@@ -10,12 +10,12 @@ use std::fs::File;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::config::{self, ConfluenceConfig};
-use super::http::{Call, Http, Refusal};
+use super::http::{Call, Http, HttpLimits, Refusal};
 use super::markup::write_page;
 use super::since::Since;
 use super::{ChangeCursor, Changes, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings};
@@ -55,6 +55,13 @@ impl Confluence {
         let base = if base.path().ends_with("/wiki/") { Some(base) } else { base.join("wiki/").ok() };
         let base = base.ok_or_else(|| SourceError::field("base_url", "makes no URL"))?;
         Ok(Self { http: Http::new(surroundings, "base_url"), authorization, base, space: config.space_key.clone() })
+    }
+
+    /// Asks for one space, whichever that is.
+    pub(super) async fn check_server(mut self) -> Result<String, SourceError> {
+        self.http.limits = HttpLimits::once();
+        let _: List<IgnoredAny> = self.ask("api/v2/spaces", &[("limit", "1")], Subject::Site).await?;
+        Ok("Confluence takes the login".to_owned())
     }
 
     fn call(&self, path: &str, query: &[(&str, &str)]) -> Result<Call, SourceError> {

@@ -1,8 +1,10 @@
-//! Credentials: the files of a folder, where a Secret is mounted. Each source's module says which keys it reads.
+//! Credentials: the files of a folder, where a Secret is mounted, or its data. Each source's module says which keys it reads.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,9 +14,14 @@ use super::{SourceError, Surroundings};
 
 const MAX_CREDENTIAL_BYTES: u64 = 64 * 1024;
 
-/// The folder of a mounted Secret. Files are read when they are asked for.
+/// Where the keys of a Secret are.
 #[derive(Clone)]
-pub struct Credentials(PathBuf);
+pub enum Credentials {
+    /// The folder where it is mounted. Files are read when they are asked for.
+    Folder(PathBuf),
+    /// Its data, as text.
+    Map(Arc<BTreeMap<String, String>>),
+}
 
 /// A value that is never printed.
 #[derive(Clone)]
@@ -45,26 +52,17 @@ impl Credential {
 
 impl Credentials {
     pub(crate) fn of(surroundings: &Surroundings) -> Result<Self, SourceError> {
-        let folder = surroundings.credentials.clone();
-        folder.map(Self).ok_or_else(|| SourceError::credentials("the source has no Secret"))
+        surroundings.credentials.clone().ok_or_else(|| SourceError::credentials("the source has no Secret"))
     }
 
     /// None if the Secret has no such key, or an empty one.
     pub(crate) fn get(&self, key: &'static str) -> Result<Option<Credential>, SourceError> {
-        let unreadable = |what: &str| SourceError::credentials(format!("the Secret's key {key} {what}"));
-        let file = match std::fs::File::open(self.0.join(key)) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(unreadable(&format!("cannot be read: {error}"))),
+        let text = match self {
+            Self::Folder(folder) => read(folder, key)?,
+            Self::Map(data) => data.get(key).cloned(),
         };
-        let mut text = String::new();
-        file.take(MAX_CREDENTIAL_BYTES + 1).read_to_string(&mut text).map_err(|_| unreadable("is no text"))?;
-        if text.len() as u64 > MAX_CREDENTIAL_BYTES {
-            return Err(unreadable("is over 64 KiB"));
-        }
         // Files made by people end with a line break.
-        let text = text.trim();
-        Ok((!text.is_empty()).then(|| Credential(text.to_owned())))
+        Ok(text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(|text| Credential(text.to_owned())))
     }
 
     pub(crate) fn required(&self, key: &'static str) -> Result<Credential, SourceError> {
@@ -81,6 +79,22 @@ impl Credentials {
         };
         secret_header("api_token", &format!("Basic {}", STANDARD.encode(format!("{}:{}", email.reveal(), token.reveal()))))
     }
+}
+
+/// A key of a mounted Secret.
+fn read(folder: &Path, key: &'static str) -> Result<Option<String>, SourceError> {
+    let unreadable = |what: &str| SourceError::credentials(format!("the Secret's key {key} {what}"));
+    let file = match std::fs::File::open(folder.join(key)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(&format!("cannot be read: {error}"))),
+    };
+    let mut text = String::new();
+    file.take(MAX_CREDENTIAL_BYTES + 1).read_to_string(&mut text).map_err(|_| unreadable("is no text"))?;
+    if text.len() as u64 > MAX_CREDENTIAL_BYTES {
+        return Err(unreadable("is over 64 KiB"));
+    }
+    Ok(Some(text))
 }
 
 /// A header that is kept out of logs.

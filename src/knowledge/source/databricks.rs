@@ -9,13 +9,14 @@ use std::fs::File;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::config::DatabricksConfig;
 use super::credentials::secret_header;
-use super::http::{Call, Http, Refusal};
-use super::{Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
+use super::http::{Call, Http, HttpLimits, Refusal};
+use super::{Contact, Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
 use table::Table;
 
 /// What is kept in a path.
@@ -63,6 +64,12 @@ struct Entry {
     last_modified: Option<u64>,
 }
 
+#[derive(Deserialize)]
+struct User {
+    #[serde(rename = "userName")]
+    user_name: Option<IgnoredAny>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -71,9 +78,7 @@ struct ErrorBody {
 
 impl Databricks {
     pub(super) fn new(config: &DatabricksConfig, surroundings: &Surroundings) -> Result<Self, SourceError> {
-        let token = Credentials::of(surroundings)?.required("token")?;
-        let authorization = secret_header("token", &format!("Bearer {}", token.reveal()))?;
-        let server = Server { http: Http::new(surroundings, "host"), authorization, base: config.url()? };
+        let server = Server::new(config, surroundings)?;
         let place = match config.path.strip_prefix("/Volumes/") {
             Some(rest) => {
                 let parts: Vec<&str> = rest.split('/').filter(|part| !part.is_empty()).collect();
@@ -149,7 +154,27 @@ impl Databricks {
     }
 }
 
+/// Asks who the user is.
+pub(super) async fn check_server(config: &DatabricksConfig, surroundings: &Surroundings) -> Result<String, SourceError> {
+    let mut server = Server::new(config, surroundings)?;
+    server.http.limits = HttpLimits::once();
+    let other = || SourceError::field("host", "answers, but not as Databricks does").with_contact(Contact::Answered);
+    let make = || Ok(server.dressed(Call::get(server.url("api/2.0/preview/scim/v2/Me")?)));
+    let judge = |refusal: &Refusal| match refusal.status.as_u16() {
+        404 => other(),
+        _ => judged(refusal),
+    };
+    let user: User = server.http.json(&make, &judge).await?;
+    if user.user_name.is_none() { Err(other()) } else { Ok("Databricks takes the token".to_owned()) }
+}
+
 impl Server {
+    fn new(config: &DatabricksConfig, surroundings: &Surroundings) -> Result<Self, SourceError> {
+        let token = Credentials::of(surroundings)?.required("token")?;
+        let authorization = secret_header("token", &format!("Bearer {}", token.reveal()))?;
+        Ok(Self { http: Http::new(surroundings, "host"), authorization, base: config.url()? })
+    }
+
     fn url(&self, path: &str) -> Result<Url, SourceError> {
         self.base.join(path).map_err(|_| SourceError::field("host", "makes no URL"))
     }

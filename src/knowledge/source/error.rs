@@ -21,6 +21,21 @@ pub enum SourceErrorKind {
     Broken,
 }
 
+/// How far the request came that led to an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contact {
+    /// None was sent, or nobody says.
+    Untold,
+    /// The egress rules refuse the address.
+    Blocked,
+    /// No answer came.
+    Failed,
+    /// None came in time.
+    Late,
+    /// An answer came.
+    Answered,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{message}", field.map(|field| format!("{field}: ")).unwrap_or_default())]
 pub struct SourceError {
@@ -28,11 +43,12 @@ pub struct SourceError {
     field: Option<&'static str>,
     message: String,
     retry_after: Option<Duration>,
+    contact: Contact,
 }
 
 impl SourceError {
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, field: None, message: message.into(), retry_after: None }
+        Self { kind, field: None, message: message.into(), retry_after: None, contact: Contact::Untold }
     }
 
     /// A fault of a field of the configuration.
@@ -70,8 +86,22 @@ impl SourceError {
         self
     }
 
+    pub(crate) fn with_contact(mut self, contact: Contact) -> Self {
+        self.contact = contact;
+        self
+    }
+
     pub fn kind(&self) -> SourceErrorKind {
         self.kind
+    }
+
+    pub fn contact(&self) -> Contact {
+        self.contact
+    }
+
+    /// What is wrong, without the field.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// The field of the source's configuration that is wrong.

@@ -12,11 +12,12 @@ use std::fs::File;
 
 use percent_encoding::utf8_percent_encode;
 use reqwest::header::AUTHORIZATION;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::config::{self, GoogleDriveConfig};
-use super::http::{Call, Http, Refusal};
+use super::http::{Call, Http, HttpLimits, Refusal};
 use super::{Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, SourceErrorKind, Surroundings};
 use file::{DriveFile, FIELDS};
 use token::ServiceAccount;
@@ -52,6 +53,13 @@ struct FileList {
     incomplete_search: bool,
 }
 
+/// Files of which nothing is read.
+#[derive(Deserialize)]
+struct Files {
+    #[serde(rename = "files")]
+    _files: Vec<IgnoredAny>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -76,6 +84,14 @@ impl GoogleDrive {
         let base = config::url("endpoint", config.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT))?;
         let account = ServiceAccount::read(&Credentials::of(surroundings)?, surroundings)?;
         Ok(Self { http: Http::new(surroundings, "endpoint"), account, base, folder: config.folder_id.clone() })
+    }
+
+    /// Asks for one file, whichever that is.
+    pub(super) async fn check_server(mut self) -> Result<String, SourceError> {
+        self.http.limits = HttpLimits::once();
+        self.account.ask_once();
+        let _: Files = self.ask("files", &[("pageSize", "1"), ("fields", "files(id)")], Subject::Server).await?;
+        Ok("the service account is accepted".to_owned())
     }
 
     /// Asks with the present token, and once more with a new one if it is refused.
@@ -158,6 +174,7 @@ impl GoogleDrive {
 /// What a request is about, for errors.
 #[derive(Clone, Copy)]
 enum Subject {
+    Server,
     Folder,
     File,
     Feed,
@@ -188,6 +205,7 @@ fn judged(refusal: &Refusal, subject: Subject) -> SourceError {
             "cannotDownloadFile" | "cannotDownloadAbusiveFile" | "fileNotDownloadable" | "fileNotExportable" | "badRequest",
             Subject::File,
         ) => SourceError::unfetchable("Drive does not let this file be downloaded"),
+        (404, _, Subject::Server) => SourceError::field("endpoint", "answers, but not as Google Drive does"),
         (404, _, Subject::Folder) => {
             SourceError::field("folder_id", "is no folder that is shared with the service account of service_account.json")
         }

@@ -11,20 +11,24 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
-use slipway_egress::{Egress, EgressProfile};
+use slipway_egress::{Blocked, Egress, EgressProfile};
 use url::Url;
 
-use super::{Fetched, MAX_DOCUMENT_BYTES, SourceError, SourceErrorKind, Surroundings};
+use super::{Contact, Fetched, MAX_DOCUMENT_BYTES, SourceError, SourceErrorKind, Surroundings};
+
+pub use wait::asked as retry_after;
 
 const PROFILE: EgressProfile = EgressProfile {
     name: "knowledge sources",
-    setting: "the chart value knowledge.egressAllow",
+    setting: "the chart value agents.egressAllow",
     user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")),
 };
 
 /// How much of an error's body is read.
 const MAX_ERROR_BYTES: u64 = 64 * 1024;
 const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
+/// As long as anybody may ask for it, and many may at once.
+const MAX_SHORT_ANSWER_BYTES: u64 = 1024 * 1024;
 const MAX_REDIRECTS: usize = 3;
 
 /// The limits of requests.
@@ -32,6 +36,8 @@ const MAX_REDIRECTS: usize = 3;
 pub(crate) struct HttpLimits {
     /// How often a request is sent in all.
     pub(crate) attempts: u32,
+    /// How many redirects of a GET are followed.
+    pub(crate) redirects: usize,
     /// The first wait; each further one may be twice as long.
     pub(crate) backoff: Duration,
     /// The longest wait within an ingestion. A source that wants a longer one ends it.
@@ -42,18 +48,29 @@ pub(crate) struct HttpLimits {
     pub(crate) idle_timeout: Duration,
     /// For a document as a whole.
     pub(crate) document_timeout: Duration,
+    /// Of an answer that is no document.
+    pub(crate) answer_bytes: u64,
 }
 
 impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             attempts: 5,
+            redirects: MAX_REDIRECTS,
             backoff: Duration::from_millis(500),
             longest_wait: Duration::from_mins(1),
             answer_timeout: Duration::from_mins(1),
             idle_timeout: Duration::from_secs(30),
             document_timeout: Duration::from_mins(10),
+            answer_bytes: MAX_ANSWER_BYTES,
         }
+    }
+}
+
+impl HttpLimits {
+    /// Of a server that is only tried: one request, which goes to no other place, and a short answer.
+    pub(crate) fn once() -> Self {
+        Self { attempts: 1, redirects: 0, answer_bytes: MAX_SHORT_ANSWER_BYTES, ..Self::default() }
     }
 }
 
@@ -129,7 +146,8 @@ impl Http {
         let body = self.bytes(make, judge).await?;
         serde_json::from_slice(&body).map_err(|error| {
             // The parser's words could quote the answer.
-            SourceError::broken(format!("the source answers with JSON of another form, at line {} column {}", error.line(), error.column()))
+            let place = format!("at line {} column {}", error.line(), error.column());
+            SourceError::broken(format!("the source answers with JSON of another form, {place}")).with_contact(Contact::Answered)
         })
     }
 
@@ -147,11 +165,12 @@ impl Http {
     async fn answer(&self, call: Call, judge: Judge<'_>) -> Result<Vec<u8>, SourceError> {
         let url = call.url.clone();
         let response = self.send(call, Some(self.limits.answer_timeout)).await?.map_err(|refusal| judged(&refusal, judge))?;
-        match read(response, MAX_ANSWER_BYTES).await {
+        match read(response, self.limits.answer_bytes).await {
             Ok(Some(body)) => Ok(body),
             Ok(None) => {
                 let place = slipway_egress::redacted(&url);
-                Err(SourceError::broken(format!("{place} answers with more than {} MiB", MAX_ANSWER_BYTES >> 20)))
+                let what = format!("{place} answers with more than {} MiB", self.limits.answer_bytes >> 20);
+                Err(SourceError::broken(what).with_contact(Contact::Answered))
             }
             Err(error) => Err(self.failed(&error, &url)),
         }
@@ -210,9 +229,10 @@ impl Http {
 
     /// Sends a request, and follows redirects of a GET. With a timeout for the whole answer, or for its head alone.
     async fn send(&self, mut call: Call, timeout: Option<Duration>) -> Result<Result<Response, Box<Refusal>>, SourceError> {
-        for _ in 0..=MAX_REDIRECTS {
+        for _ in 0..=self.limits.redirects {
             let url = call.url.clone();
-            let client = self.egress.client(&url).map_err(|blocked| SourceError::field(self.field, blocked.to_string()))?;
+            let blocked = |blocked: Blocked| SourceError::field(self.field, blocked.to_string()).with_contact(Contact::Blocked);
+            let client = self.egress.client(&url).map_err(blocked)?;
             let mut request = client.request(call.method.clone(), url.clone());
             for (name, value) in &call.headers {
                 request = request.header(name, value);
@@ -230,13 +250,20 @@ impl Http {
                     slipway_egress::redacted(&url),
                     self.limits.answer_timeout.as_secs()
                 ))
+                .with_contact(Contact::Late)
             };
             let response = head.map_err(|_| slow())?.map_err(|error| self.failed(&error, &url))?;
             if response.status().is_success() {
-                return self.suspect.and_then(|suspect| suspect(response.headers())).map_or(Ok(Ok(response)), Err);
+                let suspected = self.suspect.and_then(|suspect| suspect(response.headers()));
+                return suspected.map_or(Ok(Ok(response)), |error| Err(error.with_contact(Contact::Answered)));
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             if let (true, Some(location)) = (call.method == Method::GET && response.status().is_redirection(), location) {
+                if self.limits.redirects == 0 {
+                    let place = slipway_egress::redacted(&url);
+                    let what = format!("{place} redirects to another place, which is not followed");
+                    return Err(SourceError::broken(what).with_contact(Contact::Answered));
+                }
                 call = redirect::follow(call, location)?;
                 continue;
             }
@@ -245,27 +272,31 @@ impl Http {
             let refusal = Refusal { status, headers, body, place: slipway_egress::redacted(&url) };
             return Ok(Err(Box::new(refusal)));
         }
-        Err(SourceError::broken(format!("{} redirects more than {MAX_REDIRECTS} times", slipway_egress::redacted(&call.url))))
+        let (place, most) = (slipway_egress::redacted(&call.url), self.limits.redirects);
+        Err(SourceError::broken(format!("{place} redirects more than {most} times")).with_contact(Contact::Answered))
     }
 
     fn failed(&self, error: &reqwest::Error, url: &Url) -> SourceError {
         let place = slipway_egress::redacted(url);
         if slipway_egress::is_blocked(error) {
-            return SourceError::field(self.field, slipway_egress::explain(error, &place));
+            return SourceError::field(self.field, slipway_egress::explain(error, &place)).with_contact(Contact::Blocked);
         }
-        if !self.egress.may_disclose(url) {
-            return SourceError::unavailable(format!("{place} could not be reached, or is not public")).at(self.field);
-        }
-        SourceError::unavailable(slipway_egress::explain(error, &place)).at(self.field)
+        let contact = if error.is_timeout() { Contact::Late } else { Contact::Failed };
+        let why = if self.egress.may_disclose(url) {
+            slipway_egress::explain(error, &place)
+        } else {
+            format!("{place} could not be reached, or is not public")
+        };
+        SourceError::unavailable(why).at(self.field).with_contact(contact)
     }
 }
 
 fn judged(refusal: &Refusal, judge: Judge<'_>) -> SourceError {
     let status = refusal.status.as_u16();
-    let error = judge(refusal);
+    let error = judge(refusal).with_contact(Contact::Answered);
     if matches!(status, 408 | 429 | 500 | 502..=504) && error.kind() == SourceErrorKind::Broken {
         let busy = SourceError::unavailable(format!("{} answers with status {status}", refusal.place));
-        return busy.after(wait::asked(&refusal.headers));
+        return busy.after(wait::asked(&refusal.headers)).with_contact(Contact::Answered);
     }
     if error.is_transient() { error.after(wait::asked(&refusal.headers)) } else { error }
 }

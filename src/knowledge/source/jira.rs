@@ -14,10 +14,12 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::config::{self, JiraConfig};
-use super::http::{Call, Http, Refusal};
+use super::http::{Call, Http, HttpLimits, Refusal};
 use super::markup::{adf_to_html, escaped, write_page};
 use super::since::Since;
-use super::{ChangeCursor, Changes, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings};
+use super::{
+    ChangeCursor, Changes, Contact, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings,
+};
 
 const PAGE_ITEMS: u32 = 100;
 const COMMENTS: usize = 100;
@@ -86,6 +88,18 @@ impl Jira {
         let mut http = Http::new(surroundings, "base_url");
         http.suspect = Some(anonymous);
         Ok(Self { http, authorization, base, query, query_field, project: config.project_key.clone() })
+    }
+
+    /// Asks who the user is.
+    pub(super) async fn check_server(mut self) -> Result<String, SourceError> {
+        self.http.limits = HttpLimits::once();
+        let make = || Ok(self.dressed(Call::get(self.url("myself")?)));
+        let user: Value = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
+        // Jira Cloud has ids, a server of one's own has names.
+        if user["accountId"].is_string() || user["name"].is_string() {
+            return Ok("Jira takes the login".to_owned());
+        }
+        Err(SourceError::field("base_url", "answers, but not as Jira does").with_contact(Contact::Answered))
     }
 
     /// Jira answers a user without rights, and credentials that it does not know, as it answers anybody: with the issues that

@@ -33,6 +33,14 @@ impl Local {
         let parts: Vec<&str> = config.path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         Ok(Self(Arc::new(Place { volume, path: parts.join("/") })))
     }
+
+    /// Opens the folder and counts what it shows, up to a page.
+    pub(super) async fn check_server(self) -> Result<String, SourceError> {
+        let place = self.0;
+        let count = blocking(move || walk::count(&place.open()?, PAGE_ITEMS)).await?;
+        let more = if count < PAGE_ITEMS { "" } else { "at least " };
+        Ok(format!("the folder has {more}{count} entries"))
+    }
 }
 
 impl Source for Local {

@@ -8,6 +8,7 @@ mod list;
 mod sign;
 
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use percent_encoding::utf8_percent_encode;
@@ -16,8 +17,8 @@ use url::Url;
 
 use super::config::{self, S3Config};
 use super::credentials::secret_header;
-use super::http::{Call, Http, Refusal};
-use super::{Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
+use super::http::{Call, Http, HttpLimits, Refusal};
+use super::{Contact, Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
 use sign::{KEPT_IN_PATH, KEPT_IN_QUERY, Keys};
 
 const DEFAULT_REGION: &str = "us-east-1";
@@ -44,7 +45,11 @@ impl S3 {
         let region = config.region.clone().unwrap_or_else(|| DEFAULT_REGION.to_owned());
         let bucket = &config.bucket;
         let (field, base) = match &config.endpoint {
-            Some(endpoint) => ("endpoint", config::url("endpoint", endpoint)?.join(&format!("{bucket}/")).ok()),
+            Some(endpoint) => {
+                let server = config::url("endpoint", endpoint)?;
+                ("endpoint", if bucket.is_empty() { Some(server) } else { server.join(&format!("{bucket}/")).ok() })
+            }
+            None if bucket.is_empty() => ("region", Url::parse(&format!("https://s3.{region}.amazonaws.com/")).ok()),
             // A certificate's wildcard covers one label.
             None if bucket.contains(['.', '_']) => ("region", Url::parse(&format!("https://s3.{region}.amazonaws.com/{bucket}/")).ok()),
             None => ("region", Url::parse(&format!("https://{bucket}.s3.{region}.amazonaws.com/")).ok()),
@@ -69,6 +74,32 @@ impl S3 {
             call = call.header(HeaderName::from_static(name), header(name, &value)?);
         }
         Ok(call)
+    }
+
+    /// Lists one object of the bucket, or without a bucket the buckets, which many credentials may not: these are known all the same.
+    pub(super) async fn check_server(mut self) -> Result<String, SourceError> {
+        self.http.limits = HttpLimits::once();
+        let (is_denied, has_bucket) = (AtomicBool::new(false), !self.bucket.is_empty());
+        let query: &[(&str, &str)] = if has_bucket { &[("encoding-type", "url"), ("list-type", "2"), ("max-keys", "1")] } else { &[] };
+        let judge = |refusal: &Refusal| {
+            let code = list::error_code(&refusal.body);
+            is_denied.store(code == "AccessDenied", Ordering::Relaxed);
+            // S3 says in words what is not there.
+            let is_other = code.is_empty() && matches!(refusal.status.as_u16(), 404 | 405);
+            if is_other { SourceError::field("endpoint", "answers, but not as S3 does") } else { judged(refusal, "list") }
+        };
+        let body = match self.http.bytes(&|| self.call("", query), &judge).await {
+            Err(_) if !has_bucket && is_denied.load(Ordering::Relaxed) => {
+                return Ok("the credentials are accepted; they list no buckets".to_owned());
+            }
+            answer => answer?,
+        };
+        if has_bucket {
+            list::read(&body).map_err(|error| error.with_contact(Contact::Answered))?;
+            return Ok("the credentials are accepted, and list the bucket".to_owned());
+        }
+        let buckets = list::buckets(&body).map_err(|error| error.with_contact(Contact::Answered))?;
+        Ok(format!("the credentials are accepted; they list {buckets} buckets"))
     }
 
     async fn list(&self, after: Option<&str>) -> Result<Page, SourceError> {

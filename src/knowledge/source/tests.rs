@@ -39,7 +39,7 @@ impl Mounts {
     /// As a worker sees them, with the test's servers allowed.
     fn surroundings(&self) -> Surroundings {
         Surroundings {
-            credentials: Some(self.0.path().join("credentials")),
+            credentials: Some(Credentials::Folder(self.0.path().join("credentials"))),
             volume: Some(self.volume()),
             allow: vec!["127.0.0.0/8".parse().unwrap()],
             proxy: None,

@@ -18,7 +18,7 @@ use rmcp::{ClientHandler, ServiceError};
 use url::Url;
 
 use super::Endpoint;
-use super::http_client::McpHttpClient;
+use super::http_client::{Failure, LastError, McpFault, McpHttpClient};
 use super::program::Program;
 use crate::clip::line;
 use slipway_egress::Egress;
@@ -38,7 +38,7 @@ impl Connection {
         let stale = Arc::new(AtomicBool::new(false));
         let handler = Handler { stale: stale.clone() };
         let service = match endpoint {
-            Endpoint::Remote { url, headers, egress } => remote(url, headers, egress, &handler).await?,
+            Endpoint::Remote { url, headers, egress } => remote(url, headers, egress, &handler).await.map_err(|failure| failure.message)?.0,
             Endpoint::Program { binary, arguments } => {
                 let program =
                     Program::start(binary, arguments).map_err(|error| format!("{} could not be started: {error}", binary.display()))?;
@@ -47,6 +47,15 @@ impl Connection {
             }
         };
         Ok(Self { service, stale })
+    }
+
+    /// The number of tools that a server offers, over a connection of its own.
+    pub(super) async fn count(url: &Url, headers: &HeaderMap, egress: &Egress) -> Result<usize, McpFault> {
+        let stale = Arc::new(AtomicBool::new(false));
+        let handler = Handler { stale: stale.clone() };
+        let (service, last_error) = remote(url, headers, egress, &handler).await.map_err(|failure| failure.fault)?;
+        let tools = Self { service, stale }.list().await;
+        tools.map(|tools| tools.len()).map_err(|_| last_error.take().map_or(McpFault::Other, |failure| failure.fault))
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -99,34 +108,43 @@ impl ClientHandler for Handler {
     }
 }
 
-async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handler) -> Result<RunningService<RoleClient, Handler>, String> {
-    let client = egress.client(url).map_err(|blocked| blocked.to_string())?;
+/// The service, and why its last request failed, if it has.
+type Served = (RunningService<RoleClient, Handler>, LastError);
+
+async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handler) -> Result<Served, Failure> {
+    let client = egress.client(url).map_err(|blocked| {
+        let message = blocked.to_string();
+        Failure { message: message.clone(), fault: McpFault::Blocked(message) }
+    })?;
     let streamable = async |lifecycle| {
         let http_client = McpHttpClient::new(client.clone());
-        let fault = http_client.last_error.clone();
+        let last_error = http_client.last_error.clone();
         let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
             .max_sse_event_size(MAX_MESSAGE_BYTES);
         let transport = StreamableHttpClientTransport::with_client(http_client, config);
         let served = serve_client_with_lifecycle(handler.clone(), transport, lifecycle).await;
-        served.map_err(|error| (error, fault.take()))
+        match served {
+            Ok(service) => Ok((service, last_error)),
+            Err(error) => Err((error, last_error.take())),
+        }
     };
-    let (error, fault) = match streamable(ClientLifecycleMode::Initialize).await {
-        Ok(service) => return Ok(service),
+    let (error, failure) = match streamable(ClientLifecycleMode::Initialize).await {
+        Ok(served) => return Ok(served),
         Err(failed) => failed,
     };
-    let message = match fault {
-        Some(message) => line(&message, 500),
-        None => brief(&error),
+    let failure = match failure {
+        Some(Failure { message, fault }) => Failure { message: line(&message, 500), fault },
+        None => Failure { message: brief(&error), fault: McpFault::Other },
     };
     // Servers of the later protocol refuse `initialize` with a JSON-RPC error.
     if matches!(error, ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. }) {
         let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
-        if let Ok(service) = streamable(modern).await {
-            return Ok(service);
+        if let Ok(served) = streamable(modern).await {
+            return Ok(served);
         }
     }
-    Err(message)
+    Err(failure)
 }
 
 /// Whether the server certainly did not receive the call, so that it may be sent again.

@@ -10,22 +10,62 @@ use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
 use sse_stream::Sse;
 
-use slipway_egress::explain;
+use slipway_egress::{explain, is_blocked, root_cause};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type HttpError = StreamableHttpError<reqwest::Error>;
 
-/// The message of the last request that failed.
+/// What keeps a server from being used. Nothing of its answers is in here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum McpFault {
+    /// The egress rules refuse its address, in these words.
+    Blocked(String),
+    /// No answer came, and why.
+    Unreachable(String),
+    TimedOut,
+    /// An answer with this status came.
+    Status(u16),
+    /// It answers, but not as MCP servers do.
+    Other,
+}
+
+/// A request that failed, in words for the model and for programs.
+pub(super) struct Failure {
+    pub(super) message: String,
+    pub(super) fault: McpFault,
+}
+
+/// The last request that failed.
 #[derive(Clone, Default)]
-pub(super) struct LastError(Arc<Mutex<Option<String>>>);
+pub(super) struct LastError(Arc<Mutex<Option<Failure>>>);
 
 impl LastError {
-    pub(super) fn take(&self) -> Option<String> {
+    pub(super) fn take(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn put(&self, message: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    fn put(&self, failure: Failure) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+}
+
+impl McpFault {
+    fn of(error: &HttpError) -> Self {
+        match error {
+            StreamableHttpError::Client(error) if is_blocked(error) => Self::Blocked(explain(error, "it")),
+            StreamableHttpError::Client(error) if error.is_timeout() => Self::TimedOut,
+            StreamableHttpError::Client(error) => {
+                error.status().map_or_else(|| Self::Unreachable(root_cause(error)), |status| Self::Status(status.as_u16()))
+            }
+            StreamableHttpError::HttpStatus(error) => Self::Status(error.status),
+            StreamableHttpError::AuthRequired(_) => Self::Status(401),
+            StreamableHttpError::InsufficientScope(_) => Self::Status(403),
+            StreamableHttpError::UnexpectedServerResponse(text) => {
+                let status = text.strip_prefix("HTTP ").and_then(|rest| rest.get(..3)?.parse().ok());
+                status.map_or(Self::Other, Self::Status)
+            }
+            _ => Self::Other,
+        }
     }
 }
 
@@ -55,7 +95,7 @@ impl McpHttpClient {
             }
             other => other.to_string(),
         };
-        self.last_error.put(message);
+        self.last_error.put(Failure { message, fault: McpFault::of(&error) });
         error
     }
 }

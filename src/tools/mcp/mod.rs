@@ -28,6 +28,7 @@ use slipway_egress::Egress;
 
 pub(crate) use approval::ApprovedList;
 pub use approval::ToolListChanges;
+pub use http_client::McpFault;
 pub(crate) use names::{MAX_NAME_BYTES, ReservedNames, prefix};
 
 /// The longest time that a turn waits for a server to connect.
@@ -86,6 +87,11 @@ struct Backoff {
     until: Instant,
     pause: Duration,
     fault: String,
+}
+
+/// Connects to a server over streamable HTTP once, and says how many tools it offers.
+pub async fn count_tools(url: &Url, headers: &HeaderMap, egress: &Egress) -> Result<usize, McpFault> {
+    Box::pin(Connection::count(url, headers, egress)).await
 }
 
 impl Server {

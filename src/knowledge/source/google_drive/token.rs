@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 
 use crate::source::credentials::secret_header;
-use crate::source::http::{Call, Http};
+use crate::source::http::{Call, Http, HttpLimits};
 use crate::source::{Credentials, SourceError, Surroundings};
 
 const KEY: &str = "service_account.json";
@@ -60,6 +60,11 @@ impl ServiceAccount {
         let pair = RsaKeyPair::from_pkcs8(&der).map_err(|_| unusable("has a private_key that is no RSA key in PKCS #8"))?;
         let token_url = Url::parse(&file.token_uri).map_err(|_| unusable("has a token_uri that is no URL"))?;
         Ok(Self { http: Http::new(surroundings, "credentials_secret"), file, token_url, pair, kept: Mutex::default() })
+    }
+
+    /// For a server that is only tried.
+    pub(super) fn ask_once(&mut self) {
+        self.http.limits = HttpLimits::once();
     }
 
     /// The value of an `Authorization` header. Concurrent callers wait for one request.

@@ -8,8 +8,8 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 /// The longest wait that a source is believed to mean.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
-/// What the answer asks for, in seconds or as a date.
-pub(super) fn asked(headers: &HeaderMap) -> Option<Duration> {
+/// How long an answer asks to be left alone, in seconds or as a date; an hour at most.
+pub fn asked(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let wait = if let Ok(seconds) = value.trim().parse() {
         Duration::from_secs(seconds)

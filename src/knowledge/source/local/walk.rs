@@ -31,6 +31,19 @@ pub(super) fn page(root: &Root, after: Option<&str>, items: usize) -> Result<Pag
     Ok(walk.page)
 }
 
+/// How many entries a folder shows, at most so many.
+pub(super) fn count(root: &Root, most: usize) -> Result<usize, SourceError> {
+    let mut count = 0;
+    for entry in Dir::read_from(root.as_folder()).map_err(|error| unreadable("", error))? {
+        let entry = entry.map_err(|error| unreadable("", error))?;
+        count += usize::from(!entry.file_name().to_bytes().starts_with(b"."));
+        if count == most {
+            break;
+        }
+    }
+    Ok(count)
+}
+
 impl Walk<'_> {
     /// Returns true when the page is full.
     fn folder(&mut self, folder: &impl AsFd, path: &str, after: &[&str], depth: usize) -> Result<bool, SourceError> {

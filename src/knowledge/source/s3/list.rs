@@ -51,6 +51,13 @@ pub(super) fn read(xml: &[u8]) -> Result<Listed, SourceError> {
     Ok(listed)
 }
 
+/// How many buckets are listed.
+pub(super) fn buckets(xml: &[u8]) -> Result<usize, SourceError> {
+    let mut count = 0;
+    let closed = leaves(xml, "ListAllMyBucketsResult", |path, _| count += usize::from(path == ["Buckets", "Bucket"]));
+    if closed { Ok(count) } else { Err(SourceError::broken("the server answers with a list that is not S3's").at("endpoint")) }
+}
+
 /// The code of an error, or an empty text.
 pub(super) fn error_code(xml: &[u8]) -> String {
     let mut code = String::new();

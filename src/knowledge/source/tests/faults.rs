@@ -15,6 +15,7 @@ fn http() -> Http {
         answer_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
         document_timeout: Duration::from_secs(30),
+        ..HttpLimits::default()
     };
     http
 }
@@ -128,7 +129,7 @@ async fn private_addresses_are_refused_unless_allowed() {
     let surroundings = Surroundings { allow: Vec::new(), ..Mounts::with(&[]).surroundings() };
     let error = get(&server, &Http::new(&surroundings, "endpoint")).await.unwrap_err();
     assert!(error.wrong_field() == Some("endpoint") && error.to_string().contains("127.0.0.1 is loopback"), "{error}");
-    assert!(error.to_string().contains("knowledge.egressAllow"), "{error}");
+    assert!(error.to_string().contains("agents.egressAllow"), "{error}");
     assert_eq!(server.asked().len(), 0);
 }
 

@@ -4,6 +4,7 @@
 
 mod content;
 mod ingesting;
+mod integrations;
 mod kills;
 mod process;
 mod support;

@@ -1,0 +1,102 @@
+//! The types that sources of knowledge bases read from: each source's own first request, with the login that came.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use slipway_api::IntegrationSpec;
+use slipway_api::integration::LocalIntegration;
+use slipway_egress::Allowed;
+use slipway_knowledge::source::config::{ConfluenceConfig, DatabricksConfig, GoogleDriveConfig, JiraConfig, LocalConfig, S3Config};
+use slipway_knowledge::source::{self, Contact, Credentials, SourceConfig, SourceError, SourceErrorKind, Surroundings};
+
+use crate::exchange::{self, Line};
+use crate::login::Login;
+use crate::outcome::{Fault, Reason};
+
+pub(crate) async fn ask(spec: &IntegrationSpec, login: &Login<'_>, line: &Line<'_>, allow: &[Allowed]) -> Result<String, Fault> {
+    let config = config(spec).ok_or_else(|| Fault::new(Reason::Invalid, "the integration is not as its type is"))?;
+    let url = spec.server().and_then(|server| exchange::url(&server));
+    let place = url.ok_or_else(|| Fault::new(Reason::Invalid, "the server's URL is none"))?;
+    let place = slipway_egress::redacted(&place);
+    let credentials = Credentials::Map(Arc::new(login.data().clone()));
+    let surroundings = Surroundings { credentials: Some(credentials), volume: None, allow: allow.to_vec(), proxy: None };
+    line.begin(&place);
+    let checked = Box::pin(source::check(&config, &surroundings)).await;
+    let is_answered = match &checked {
+        Ok(_) => true,
+        Err(error) => error.contact() == Contact::Answered,
+    };
+    if is_answered {
+        line.hear();
+    }
+    let bucket = spec.s3.as_ref().and_then(|s3| s3.bucket.as_deref());
+    checked.map_err(|error| fault(&error, &place, bucket))
+}
+
+/// A folder of the volume that is mounted there.
+pub(crate) async fn local(config: &LocalIntegration, volume: &Path) -> Result<String, Fault> {
+    let config = SourceConfig::Local(LocalConfig { path: config.path.clone().unwrap_or_default() });
+    let surroundings = Surroundings { volume: Some(volume.to_owned()), ..Surroundings::default() };
+    source::check(&config, &surroundings).await.map_err(|error| match error.kind() {
+        SourceErrorKind::Misconfigured => Fault::new(Reason::NotFound, format!("path: {}", error.message())),
+        _ => Fault::new(Reason::Unreachable, error.message()),
+    })
+}
+
+/// The server's part of a source.
+fn config(spec: &IntegrationSpec) -> Option<SourceConfig> {
+    if let Some(drive) = &spec.google_drive {
+        let endpoint = drive.endpoint.clone();
+        return Some(SourceConfig::GoogleDrive(GoogleDriveConfig {
+            folder_id: String::new(),
+            endpoint,
+            credentials_secret: String::new(),
+        }));
+    }
+    if let Some(s3) = &spec.s3 {
+        return Some(SourceConfig::S3(S3Config {
+            bucket: s3.bucket.clone().unwrap_or_default(),
+            prefix: String::new(),
+            endpoint: s3.endpoint.clone(),
+            region: s3.region.clone(),
+            credentials_secret: String::new(),
+        }));
+    }
+    if let Some(site) = &spec.confluence {
+        let base_url = site.base_url.clone();
+        return Some(SourceConfig::Confluence(ConfluenceConfig { space_key: String::new(), base_url, credentials_secret: String::new() }));
+    }
+    if let Some(site) = &spec.jira {
+        let base_url = site.base_url.clone();
+        return Some(SourceConfig::Jira(JiraConfig { base_url, project_key: None, jql: None, credentials_secret: String::new() }));
+    }
+    let workspace = spec.databricks.as_ref()?;
+    Some(SourceConfig::Databricks(DatabricksConfig {
+        host: workspace.host.clone(),
+        path: String::new(),
+        warehouse_id: None,
+        credentials_secret: String::new(),
+    }))
+}
+
+fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> Fault {
+    let words = error.message();
+    let (reason, message) = match (error.contact(), error.kind(), error.wrong_field()) {
+        (Contact::Blocked, ..) => (Reason::AddressNotAllowed, words.to_owned()),
+        (Contact::Late, ..) => (Reason::TimedOut, words.to_owned()),
+        (Contact::Failed, ..) | (Contact::Answered, SourceErrorKind::Unavailable, _) => (Reason::Unreachable, words.to_owned()),
+        // Nothing was sent: what is written cannot be used.
+        (Contact::Untold, _, field) => (Reason::Invalid, field.map_or_else(|| words.to_owned(), |field| format!("{field}: {words}"))),
+        (Contact::Answered, SourceErrorKind::Unauthorized, _) => (Reason::Unauthorized, words.to_owned()),
+        (Contact::Answered, SourceErrorKind::Broken, _) | (Contact::Answered, _, None) => (Reason::Unexpected, words.to_owned()),
+        (Contact::Answered, SourceErrorKind::Misconfigured, Some("bucket")) => match bucket {
+            Some(bucket) => (Reason::NotFound, format!("there is no bucket {bucket}")),
+            None => (Reason::Unexpected, format!("{place} answers, but not as S3 does")),
+        },
+        (Contact::Answered, SourceErrorKind::Misconfigured, Some("endpoint" | "base_url" | "host")) => {
+            (Reason::Unexpected, format!("{place} {words}"))
+        }
+        (Contact::Answered, _, Some(field)) => (Reason::Unexpected, format!("{place} answers: {field} {words}")),
+    };
+    Fault::new(reason, message)
+}
