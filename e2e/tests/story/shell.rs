@@ -35,7 +35,7 @@ impl Shell {
         command.args(["--noprofile", "--norc"]).current_dir(folder).envs(variables.iter().copied());
         // Nothing of this machine's settings of Git counts.
         command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");
-        command.env("HOME", folder).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap_or_default()));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("bash cannot be run: {error}"));
