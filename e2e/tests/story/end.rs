@@ -66,7 +66,7 @@ fn no_secret_is_anywhere(stage: &Stage) {
         ("objects".to_owned(), kubectl(format!("get {KINDS} -A -o json")).ok()),
         (
             "the platform's logs".to_owned(),
-            log("logs -n slipway-system -l app.kubernetes.io/part-of=slipway --all-containers --tail=-1 --prefix"),
+            log("logs -n slipway-system -l app.kubernetes.io/instance=slipway --all-containers --tail=-1 --prefix"),
         ),
     ];
     for namespace in ["team-harbor", "team-depot"] {
