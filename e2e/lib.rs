@@ -5,8 +5,8 @@
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
 //! `gitops` runs a controller that applies them, `compare` tells differences, `contract` makes up calls to REST, `fault` is what may happen between a manager
 //! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
-//! process' memory, `fence` puts NetworkPolicies in force, `flagger` rolls agents out, `foothold` is the network as a pod sees it, `platform`
-//! knows the installed manager, `routes` is a Gateway with the kinds that it needs, `scaler` measures for autoscalers, `turn` says who runs
+//! process' memory, `fence` puts NetworkPolicies in force, `flagger` rolls agents out, `foothold` is the network as a pod sees it, `page` has
+//! the steps of a document that is played, `platform` knows the installed manager, `routes` is a Gateway with the kinds that it needs, `scaler` measures for autoscalers, `turn` says who runs
 //! beside whom.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
@@ -28,6 +28,7 @@ pub mod gitops;
 mod golden;
 mod http;
 mod kubectl;
+pub mod page;
 pub mod platform;
 mod proxy;
 mod routes;

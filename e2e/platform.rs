@@ -1,5 +1,6 @@
 //! The installed manager: its settings, its pods, what it counts.
 
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -39,6 +40,22 @@ pub fn runtime_image() -> String {
 #[track_caller]
 pub fn has_database() -> bool {
     setting("SLIPWAY_DATABASE_URL").is_some()
+}
+
+/// An address on the node that nobody listens on, if the node is the machine that this runs on.
+#[track_caller]
+pub fn on_the_node() -> Option<SocketAddr> {
+    let path = "{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+    let node = kubectl("get nodes -o").arg(format!("jsonpath={path}")).ok();
+    TcpListener::bind(format!("{}:0", node.trim())).and_then(|listener| listener.local_addr()).ok()
+}
+
+/// A row of the platform's database, as JSON.
+#[track_caller]
+pub fn row(sql: &str) -> Value {
+    let script = "read -r PGPASSWORD </run/secrets/postgres/password; export PGPASSWORD; exec psql -h /tmp -U postgres -Atc \"$0\"";
+    let text = kubectl(format!("exec -n {NAMESPACE} postgres-0 -- sh -c")).arg(script).arg(sql).ok();
+    serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{e}: {text:?}"))
 }
 
 /// Whether releases are kept.

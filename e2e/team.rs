@@ -55,9 +55,19 @@ impl Team {
         team
     }
 
+    /// A team by the name that a document gives it, which is not there yet, but will be deleted at the end.
+    #[track_caller]
+    pub fn called(slug: &str) -> Self {
+        Self::swept(slug.to_owned(), None)
+    }
+
     #[track_caller]
     fn named(turn: Option<Turn>, test: &str) -> Self {
-        let slug = format!("e2e-{test}");
+        Self::swept(format!("e2e-{test}"), turn)
+    }
+
+    #[track_caller]
+    fn swept(slug: String, turn: Option<Turn>) -> Self {
         let team = Self { namespace: format!("team-{slug}"), slug, _turn: turn };
         team.sweep();
         team

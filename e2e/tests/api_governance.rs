@@ -2,7 +2,7 @@
 //! another team.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Team, fresh, kubectl, platform, poll};
+use slipway_e2e::{Agent, Api, Team, fresh, platform, poll};
 use slipway_peers::{python, repository, skip};
 
 use crate::api_contract::assert_error;
@@ -92,17 +92,9 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
     assert!(get("/radar/alerts").as_array().is_some_and(|alerts| alerts.contains(&alert)), "{alert:#}");
 }
 
-/// A row of the platform's database.
-#[track_caller]
-fn row(sql: &str) -> Value {
-    let script = "read -r PGPASSWORD </run/secrets/postgres/password; export PGPASSWORD; exec psql -h /tmp -U postgres -Atc \"$0\"";
-    let text = kubectl(format!("exec -n {} postgres-0 -- sh -c", platform::NAMESPACE)).arg(script).arg(sql).ok();
-    serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{e}: {text:?}"))
-}
-
 /// What the rows of usage come to, as the script takes it.
 fn usage(agent: &str) -> Value {
-    row(&format!(
+    platform::row(&format!(
         "SELECT json_build_object('requests', sum(requests), 'errors', sum(errors), 'unknown', sum(cancelled), 'input_tokens', sum(input_tokens),
             'output_tokens', sum(output_tokens), 'cost_micros', CASE WHEN sum(unpriced) = 0 THEN sum(cost_micros) END,
             'guard_blocks', sum(guard_blocks), 'pii', sum(pii), 'injections', sum(injections), 'violations', sum(violations),

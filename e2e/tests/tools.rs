@@ -1,9 +1,9 @@
 //! Tools: their phase, and how they reach the agents that name them.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
 
 use serde_json::{Value, json};
+pub(crate) use slipway_e2e::platform::on_the_node;
 use slipway_e2e::{Agent, ROOT, Team, alone, condition, kubectl, poll, until};
 use slipway_peers::skip;
 
@@ -135,13 +135,6 @@ fn a_tool_that_agents_cannot_use_is_not_available() {
     becomes("guarded", "Available", "Valid");
     team.kubectl("delete secret late").ok();
     becomes("guarded", "Error", "SecretMissing");
-}
-
-/// An address on the node that nobody listens on, if the node is the machine that this runs on.
-pub(crate) fn on_the_node() -> Option<SocketAddr> {
-    let path = "{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
-    let node = kubectl("get nodes -o").arg(format!("jsonpath={path}")).ok();
-    TcpListener::bind(format!("{}:0", node.trim())).and_then(|listener| listener.local_addr()).ok()
 }
 
 #[track_caller]
