@@ -52,8 +52,8 @@ pub(crate) async fn grant_to_teams(connection: &mut PgConnection) -> Result<(), 
 }
 
 /// Rows of the tables with a team in them, which row-level security narrows down; the schema's version; nothing of
-/// `tenants`, nor of what an agent must not write itself: feedback, readiness, alerts and their messages. Sums of usage are read, and written by triggers
-/// alone. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
+/// `tenants`, nor of what an agent must not write itself: feedback, readiness, alerts and their messages. Sums of usage are read, and
+/// written by triggers alone. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
 pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<(), Fault> {
     let grant = format!(
         "DO $$

@@ -13,9 +13,11 @@ use super::send::{Batch, Report};
 use super::{AT_ONCE, schedule};
 use crate::caches::Caches;
 
-/// How often it is looked for what has waited for too long, and how those stand that have something to wait for.
+/// How often it is looked for what has waited for too long.
 const GIVE_UP_INTERVAL: Duration = Duration::from_mins(1);
+/// How often it is told how those stand that have something to wait for, and at most while messages are being sent.
 const TELL_INTERVAL: Duration = Duration::from_secs(30);
+const MIN_TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Course {
     /// By UID, as are all.
@@ -29,7 +31,7 @@ pub(super) struct Course {
     /// Something waited then.
     has_waiting: bool,
     next_giving_up: Instant,
-    next_telling: Instant,
+    told_at: Instant,
 }
 
 struct Pause {
@@ -55,7 +57,7 @@ impl Course {
             is_dirty: true,
             has_waiting: true,
             next_giving_up: now,
-            next_telling: now,
+            told_at: now,
         }
     }
 
@@ -90,13 +92,14 @@ impl Course {
     }
 
     pub(super) fn is_time_to_tell(&self, now: Instant) -> bool {
-        self.is_dirty || (self.has_waiting && now >= self.next_telling)
+        let is_calm = self.busy.is_empty() || now >= self.told_at + MIN_TELL_INTERVAL;
+        (self.is_dirty && is_calm) || (self.has_waiting && now >= self.told_at + TELL_INTERVAL)
     }
 
     pub(super) fn told(&mut self, waiting: &[Waiting], now: Instant) {
         self.is_dirty = false;
         self.has_waiting = waiting.iter().any(|waiting| waiting.count > 0);
-        self.next_telling = now + TELL_INTERVAL;
+        self.told_at = now;
     }
 
     pub(super) fn may_send(&self, integration: &str, now: Instant) -> bool {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use slipway_api::guardrail_policy::Severity;
 use slipway_database::{AlertStage, NewDelivery};
 
@@ -78,7 +79,7 @@ impl Outbox {
     }
 
     /// The same on a platform without a database.
-    pub(super) fn hold(&mut self, context: &Context, now: jiff::Timestamp) {
+    pub(super) fn hold(&mut self, context: &Context, now: Timestamp) {
         if !self.messages.is_empty() {
             let dropped = context.alert_queue.hold(&self.messages, now);
             self.queued(context, dropped);
