@@ -36,7 +36,8 @@ fn is_judged(stage: &Stage, version: u64, prompt: &str) -> (Value, Value) {
     let verdict = status["verdict"].as_str().unwrap_or_default();
     let (word, sign) = if passes { ("PASSED", ">=") } else { ("FAILED", "<") };
     let shown = verdict.strip_prefix(&format!("{word} (avg=")).and_then(|rest| rest.split_once(&format!(" {sign} {GATE})")));
-    let shown: f64 = shown.and_then(|(average, _)| average.parse().ok()).unwrap_or_else(|| panic!("v{version} has another verdict: {verdict}"));
+    let shown: f64 =
+        shown.and_then(|(average, _)| average.parse().ok()).unwrap_or_else(|| panic!("v{version} has another verdict: {verdict}"));
     assert!((shown - means.score()).abs() < 0.11, "v{version} should have {}: {verdict}", means.score());
     (release, run)
 }

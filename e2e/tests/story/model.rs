@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
+use crate::handbook::SENTENCE;
 use crate::servers::{Answer, Asked, LittleServer};
 
 /// The key that it takes.
@@ -87,8 +88,8 @@ fn complete(asked: &Value) -> Answer {
         chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}])),
         last,
     ];
-    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-    Answer { status: 200, media: "text/event-stream", body: format!("{body}data: [DONE]\n\n") }
+    let lines = events.map(|event| format!("data: {event}\n\n"));
+    Answer { status: 200, media: "text/event-stream", body: format!("{}data: [DONE]\n\n", lines.concat()) }
 }
 
 fn guide(asked: &Value) -> Said {
@@ -96,8 +97,11 @@ fn guide(asked: &Value) -> Said {
     let of = |role: &str| messages.iter().rev().find(|message| message["role"] == role).and_then(|message| message["content"].as_str());
     let instructions = of("system").unwrap_or_default();
     if messages.last().is_some_and(|message| message["role"] == "tool") {
-        let result: String = of("tool").unwrap_or_default().chars().take(REPEATED_CHARS).collect();
-        return Said::Text(spoken(instructions, &result));
+        let result = of("tool").unwrap_or_default();
+        // Of a handbook it repeats what was asked for, and of anything else the beginning.
+        let beginning: String = result.chars().take(REPEATED_CHARS).collect();
+        let is_there = result.replace("\\n", " ").contains(SENTENCE);
+        return Said::Text(spoken(instructions, if is_there { SENTENCE } else { &beginning }));
     }
     let question = of("user").unwrap_or_default();
     let tools = asked["tools"].as_array().cloned().unwrap_or_default();

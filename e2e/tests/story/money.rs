@@ -46,7 +46,7 @@ fn taken(stage: &Stage, kind: &str) -> Vec<Message> {
 #[track_caller]
 fn delivered(stage: &Stage, kind: &str, severity: &str, value: Option<f64>) -> Value {
     let secret = stage.fact("secret of depot").as_str().unwrap_or_default().to_owned();
-    until(&format!("the receiver has {kind}"), 180, || if taken(stage, kind).is_empty() { Err(json!(kind)) } else { Ok(()) });
+    until(&format!("the receiver has {kind}"), 400, || if taken(stage, kind).is_empty() { Err(json!(kind)) } else { Ok(()) });
     let messages = taken(stage, kind);
     assert_eq!(messages.len(), 1, "{kind} should be taken once");
     let message = &messages[0];
