@@ -91,8 +91,8 @@ fn seed(postgres: &Postgres, uids: &[String], body: &str) {
 fn posted(port: u16, body: &str) -> anyhow::Result<f64> {
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        let post = || (0..MESSAGES).try_for_each(|_| http::post(port, "/floor", body).map(drop));
-        let clients: Vec<_> = (0..RECEIVERS).map(|_| scope.spawn(post)).collect();
+        let send_all = || (0..MESSAGES).try_for_each(|_| http::post(port, "/floor", body).map(drop));
+        let clients: Vec<_> = (0..RECEIVERS).map(|_| scope.spawn(send_all)).collect();
         for client in clients {
             match client.join() {
                 Ok(outcome) => outcome?,

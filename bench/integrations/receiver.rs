@@ -47,12 +47,12 @@ fn answer(stream: TcpStream, heard: &Mutex<Vec<Instant>>) -> io::Result<()> {
             if stream.read_line(&mut line)? == 0 {
                 return Ok(());
             }
-            let head = line.trim_end().to_ascii_lowercase();
-            match head.split_once(": ") {
+            let header = line.trim_end().to_ascii_lowercase();
+            match header.split_once(": ") {
                 Some(("content-length", value)) => length = value.parse().unwrap_or_default(),
                 Some(("webhook-id", value)) => is_message = value.starts_with(MARK),
                 Some(("connection", value)) => ends = value == "close",
-                _ if head.is_empty() => break,
+                _ if header.is_empty() => break,
                 _ => {}
             }
         }

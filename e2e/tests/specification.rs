@@ -117,7 +117,9 @@ fn each_test_that_is_named_is_there() {
             let fault = match named.split_once(": ") {
                 None => Some("should be a file and a test".to_owned()),
                 Some((path, _)) if !Path::new(ROOT).join(path).is_file() => Some(format!("there is no {path}")),
-                Some((path, test)) if path.ends_with(".rs") => (!is_test(&read(path), test)).then(|| format!("{path} has no test {test}")),
+                Some((path, test)) if Path::new(path).extension().is_some_and(|end| end == "rs") => {
+                    (!is_test(&read(path), test)).then(|| format!("{path} has no test {test}"))
+                }
                 Some((path, words)) => (!read(path).contains(words)).then(|| format!("{path} does not say {words}")),
             };
             wrong.extend(fault.map(|fault| format!("{}: {named}: {fault}", row.line)));

@@ -76,7 +76,7 @@ pub async fn probe(request: &ProbeRequest, outbound: &Outbound) -> ProbeReply {
     let asked = timeout(LIMIT, Box::pin(ask(request, &line, outbound))).await;
     let outcome = asked.unwrap_or_else(|_| Err(Fault::late(&line.place())));
     let latency = line.latency();
-    told(request.kind, if latency.is_none() { outcome.map_err(Fault::from_worker) } else { outcome }, latency)
+    told(request.kind, if latency.is_none() { outcome.map_err(Fault::seen_by_worker) } else { outcome }, latency)
 }
 
 /// Looks at the folder of an integration of type `local`, in a pod that mounts the team's volume.

@@ -68,7 +68,7 @@ impl Fault {
     }
 
     /// Where no answer came, the network of the worker may be why.
-    pub(crate) fn from_worker(mut self) -> Self {
+    pub(crate) fn seen_by_worker(mut self) -> Self {
         if matches!(self.reason, Reason::Unreachable | Reason::TimedOut) {
             self.message.push_str(" (from the team's worker; chart value worker.egress)");
         }
@@ -117,7 +117,7 @@ mod tests {
             let fault = Fault::refused(place, status, Subject { server: "a test", missing, has_login });
             assert_eq!((fault.reason, &*fault.message), (reason, words), "{status}");
         }
-        assert!(Fault::late(place).from_worker().message.ends_with("chart value worker.egress)"));
-        assert_eq!(Fault::other(place, "a test").from_worker().message, "https://a.example answers, but not as a test does");
+        assert!(Fault::late(place).seen_by_worker().message.ends_with("chart value worker.egress)"));
+        assert_eq!(Fault::other(place, "a test").seen_by_worker().message, "https://a.example answers, but not as a test does");
     }
 }

@@ -25,7 +25,7 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// How many turns bring so much money.
 fn turns_to(usd: f64) -> u32 {
-    (1..).find(|turns| f64::from(*turns) * TURN_USD >= usd - 1e-9).unwrap_or_default()
+    (1..10_000).find(|turns| f64::from(*turns) * TURN_USD >= usd - 1e-9).unwrap_or_default()
 }
 
 /// Waits for midnight where it is near.

@@ -245,7 +245,9 @@ mod tests {
         assert_eq!(queue.due(&names(&["i0", "i1"]), start()).len(), 2 * DUE_OF_ONE);
         let few = NewDelivery { most: 1, ..message("few", "al_1", Raised) };
         let first = queue.due(&names(&["i0"]), start());
-        first.iter().for_each(|one| queue.delivered(one, start()));
+        for one in &first {
+            queue.delivered(one, start());
+        }
         let more = [few.clone(), NewDelivery { alert_id: "al_2".to_owned(), message_id: "msg_2".to_owned(), ..few }];
         assert_eq!(queue.enqueue(&more, start()), [("few".to_owned(), 1)]);
     }

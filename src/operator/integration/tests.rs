@@ -223,15 +223,15 @@ async fn a_worker_that_is_not_there_is_asked_with_pauses() {
     home.reconcile().await;
     assert_eq!(home.stands(), "Disconnected NotTested");
     let tries = |home: &Home| home.asked().iter().filter(|asked| asked.ends_with("services/slipway-worker")).count();
-    let mut tried = 0;
+    let mut count = 0;
     for _ in 0..120 {
         home.hear();
         home.reconcile().await;
         advance(Duration::from_secs(1)).await;
-        tried += tries(&home);
+        count += tries(&home);
     }
     // After 2, 7, 17, 37 and 77 seconds.
-    assert_eq!((tried, home.stands().as_str()), (5, "Disconnected WorkerUnavailable"));
+    assert_eq!((count, home.stands().as_str()), (5, "Disconnected WorkerUnavailable"));
     assert_eq!(home.writes(), 2, "the same again is not written");
 }
 

@@ -234,7 +234,7 @@ pub(crate) fn item(integration: &Integration) -> Option<ListEntry<IntegrationSta
 mod tests {
     use super::*;
 
-    fn shown(generation: i64, status: Value) -> Value {
+    fn shown(generation: i64, status: &Value) -> Value {
         let metadata = json!({"name": "drive", "namespace": "team-a", "generation": generation});
         let spec = json!({"name": "Drive", "googleDrive": {"endpoint": "https://drive.example.com"}, "credentialsSecret": "in-drive"});
         let object: Integration = serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap();
@@ -246,14 +246,14 @@ mod tests {
         let ready = json!([{"type": "Ready", "status": "False", "reason": "Unauthorized", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let test = json!({"id": "change", "digest": "d", "succeeded": false, "reason": "Unauthorized", "message": "no", "latencyMs": 7});
         let status = json!({"phase": "Error", "observedGeneration": 2, "credentialKeys": ["k"], "conditions": ready, "lastTest": test});
-        let now = shown(2, status.clone());
+        let now = shown(2, &status);
         assert_eq!((&now["status"], &now["message"], &now["credential_keys"]), (&json!("error"), &json!("no"), &json!(["k"])), "{now}");
         assert_eq!(now["last_test"], json!({"status": "error", "message": "no", "latency_ms": 7, "at": null}));
         assert_eq!((&now["type"], &now["config"]), (&json!("google-drive"), &json!({"endpoint": "https://drive.example.com"})));
         assert_eq!(now["credentials_secret"], Value::Null, "its own needs no name");
-        let before = shown(3, status);
+        let before = shown(3, &status);
         assert_eq!((&before["status"], &before["message"]), (&json!("disconnected"), &Value::Null), "{before}");
-        assert_eq!(shown(1, Value::Null)["status"], "disconnected");
+        assert_eq!(shown(1, &Value::Null)["status"], "disconnected");
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn plan(context: &Context, name: &str) -> Plan {
 
 /// An Integration as the operator has seen it, with its Secret.
 fn integration(name: &str, of: &str, host: &str, keys: &str) -> String {
-    let secret: String = keys.split(", ").filter(|key| !key.is_empty()).map(|key| format!("{key}: eA==, ")).collect();
+    let secret = keys.split(", ").filter(|key| !key.is_empty()).map(|key| format!("{key}: eA==")).collect::<Vec<_>>().join(", ");
     format!(
         "---\nkind: Integration\nmetadata: {{name: {name}, generation: 1}}\nspec: {{name: I, {of}}}\n\
          status: {{observedGeneration: 1, credentialKeys: [{keys}], credentials: 5eef, origin: '{host}'}}\n\
