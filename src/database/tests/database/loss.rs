@@ -139,7 +139,7 @@ async fn a_server_that_falls_silent_is_given_up_and_found_again() {
     let start = Instant::now();
     while let Err(fault) = store.history("conv_1", 10).await {
         assert!(matches!(fault, Fault::Unavailable(_)), "{fault:?}");
-        assert!(start.elapsed() < Duration::from_secs(30), "not found again: {fault:?}");
+        assert!(start.elapsed() < Duration::from_mins(2), "not found again: {fault:?}");
     }
 }
 
