@@ -347,7 +347,7 @@ async fn what_is_refused_waits_for_another_integration() {
     world.queue(&[World::message("al_2", Raised)]).await;
     world.answers(&[reply("permanent", "it refuses the login (status 401)")]);
     world.round().await;
-    let secret = SecretState { readable: false, keys: Vec::new(), hash: [7; 32] };
+    let secret = SecretState { readable: false, keys: Vec::new(), origin: None, hash: [7; 32] };
     world.caches().secrets.insert(Key::new("team-a", "in-hook"), secret);
     world.round().await;
     assert_eq!(named(&world.sent())[2..], [("al_2", "alert.raised"), ("al_2", "alert.raised")]);
