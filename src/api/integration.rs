@@ -21,7 +21,7 @@ use crate::guardrail_policy::Severity;
 use crate::words::words;
 use crate::{headers, ids, labels, schema};
 
-pub use merge::{ANOTHER_HOST, INVALID, MergeFault, Merged, ModelEndpoint, NOT_SEEN};
+pub use merge::{ANOTHER_HOST, INVALID, MergeFault, Merged, ModelEndpoint, NO_LOGIN, NOT_SEEN};
 pub use types::{CredentialField, TYPES, TypeInfo, Use};
 
 /// What the names of Secrets begin with that REST writes for integrations.
@@ -33,6 +33,8 @@ pub const CREDENTIALS_BYTES_MAX: usize = 64 * 1024;
 /// The last test's id where nobody asked: the integration or its Secret was another one, or the time had come.
 pub const BY_CHANGE: &str = "change";
 pub const BY_INTERVAL: &str = "interval";
+/// The longest origin that a status has room for.
+pub const ORIGIN_BYTES_MAX: usize = 1024;
 /// How many bytes the annotation may have that asks for a test.
 pub const TEST_ID_MAX: usize = 64;
 
@@ -314,7 +316,7 @@ pub struct IntegrationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub credentials: Option<String>,
-    /// Scheme, host and port that this Secret was first seen to be for. It is sent nowhere else: who changes the host writes the Secret anew.
+    /// Scheme, host and port that this Secret is for: by its annotation agents.slipway.dev/origin, or as it was first seen. It is sent nowhere else: who changes the host writes the Secret anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub origin: Option<String>,
@@ -519,6 +521,14 @@ impl Integration {
     pub fn id(&self) -> String {
         ids::integration(self.metadata.name.as_deref().unwrap_or_default())
     }
+}
+
+/// The host that the login in a Secret was given for, where the Secret's annotations say so. A text that is no URL is no host's.
+pub fn given_for(annotations: &BTreeMap<String, String>) -> Option<String> {
+    let text = annotations.get(labels::ORIGIN)?;
+    let mut origin = origin_of(text).unwrap_or_else(|| text.clone());
+    origin.truncate(origin.floor_char_boundary(ORIGIN_BYTES_MAX));
+    Some(origin)
 }
 
 /// Scheme, host and port of a URL.

@@ -70,6 +70,9 @@ pub const ROLLED_BACK: &str = "agents.slipway.dev/rolled-back";
 pub const TEST: &str = "agents.slipway.dev/test";
 /// On a Secret: any text, which counts as a part of what it holds. With another one the same login has been written anew, as for another host.
 pub const WRITTEN: &str = "agents.slipway.dev/written";
+/// On the Secret `in-<name>` of an Integration: scheme, host and port that the login in it was given for, as `https://metrics.example.com`.
+/// It is sent nowhere else, whatever the Integration names by the time that it is seen.
+pub const ORIGIN: &str = "agents.slipway.dev/origin";
 /// On an Agent or a Team: the UID of an earlier one whose rows in the database it is to have, as after a restore.
 pub const ADOPT: &str = "agents.slipway.dev/adopt";
 /// On an AgentRelease that the controller made: the version that it stands for.

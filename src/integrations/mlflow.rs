@@ -1,7 +1,9 @@
 //! `mlflow`: whether the server is well, which version it is, and whether it lets experiments be read.
 
 use reqwest::header::AUTHORIZATION;
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
 use url::Url;
 
 use crate::exchange::{Call, Line, beneath};
@@ -10,6 +12,13 @@ use crate::outcome::{Fault, Subject};
 
 const SERVER: &str = "an MLflow server";
 const VERSION_BYTES_MAX: usize = 32;
+
+/// Without experiments the object is empty.
+#[derive(Deserialize)]
+struct Found {
+    #[serde(default, rename = "experiments")]
+    _experiments: Vec<IgnoredAny>,
+}
 
 pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Result<String, Fault> {
     let authorization = login.authorization()?;
@@ -25,7 +34,6 @@ pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Res
     let version = version.ok_or_else(|| Fault::other(&health.place, SERVER))?;
     let search = Call::post(beneath(server, "api/2.0/mlflow/experiments/search")?, &json!({"max_results": 1}));
     let found = line.send(search.with(AUTHORIZATION, authorization)).await?.successful(subject)?;
-    // Without experiments the object is empty.
-    let _: Map<String, Value> = found.json(SERVER)?;
+    let _: Found = found.json(SERVER)?;
     Ok(format!("{} answers as MLflow {version}", found.place))
 }

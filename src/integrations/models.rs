@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::json;
 use slipway_api::integration::ModelIntegration;
 use url::Url;
 
@@ -19,6 +19,13 @@ const API_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 struct List {
     #[serde(rename = "data")]
     _data: Vec<IgnoredAny>,
+}
+
+/// A completion has the one, a message the other. Nothing of an answer is kept: a server may answer at length.
+#[derive(Deserialize)]
+struct Said {
+    choices: Option<Vec<IgnoredAny>>,
+    content: Option<Vec<IgnoredAny>>,
 }
 
 /// What differs between the two.
@@ -68,9 +75,8 @@ async fn ask(server: &Url, config: &ModelIntegration, line: &Line<'_>, protocol:
     let missing = format!("there is no model {model}");
     let answer = line.send(dressed(Call::post(beneath(server, completion)?, &body))).await?;
     let answer = answer.successful(Subject { missing: Some(&missing), ..subject })?;
-    let said: Value = answer.json(name)?;
-    // What completions and messages have in common.
-    if !said["choices"].is_array() && !said["content"].is_array() {
+    let Said { choices, content } = answer.json(name)?;
+    if choices.is_none() && content.is_none() {
         return Err(Fault::other(&answer.place, name));
     }
     Ok(format!("{} lists no models, and answers by model {model}", answer.place))

@@ -1,7 +1,8 @@
 //! The ingestion controller: carries each Ingestion out by a Job, and says how far it is. It never reads a document itself.
 //!
-//! `plan` says what is to be done next, `job` is the Job, `status` writes down how far it is, and `retention` deletes old ones. How far a Job is, its pod writes to the database. What is remembered here only
-//! spares questions: all that an ingestion needs lies in its status, its Job and the database.
+//! `plan` says what is to be done next, `job` is the Job, `status` writes down how far it is, and `retention` deletes old ones. How far
+//! a Job is, its pod writes to the database. What is remembered here only spares questions: all that an ingestion needs lies in its
+//! status, its Job and the database.
 
 mod job;
 mod plan;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use slipway_api::agent::ModelType;
 use slipway_api::ingestion::Source;
-use slipway_api::integration::{CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, secret_name};
+use slipway_api::integration::{CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, given_for, origin_of, secret_name};
 use slipway_api::tool::ToolSpec;
 use slipway_api::{Integration, ids, labels};
 use slipway_cluster::Key;
@@ -37,7 +37,7 @@ pub(crate) fn key(namespace: &str, reference: &str) -> Key {
 fn ask<T>(
     caches: &Caches,
     namespace: &str,
-    (field, reference): (&str, &str),
+    (field, reference): (&'static str, &str),
     give: impl FnOnce(&Integration) -> Result<T, MergeFault>,
 ) -> Result<T, Fault> {
     let key = key(namespace, reference);
@@ -48,7 +48,18 @@ fn ask<T>(
         reason: INVALID,
         message: format!("{field}: Integration {} cannot be read: {}", key.name, invalid.error),
     })?;
-    give(integration).map_err(|fault| Fault { reason: fault.reason, message: format!("{}: {}", fault.field, fault.message) })
+    let told = |fault: MergeFault| Fault { reason: fault.reason, message: format!("{}: {}", fault.field, fault.message) };
+    // What the Secret itself says may be newer than what the status has of it.
+    if let Some(origin) = written_for(caches, &key) {
+        integration.given_for(&origin).map_err(|fault| told(MergeFault { field, ..fault }))?;
+    }
+    give(integration).map_err(told)
+}
+
+/// The host that the login in an integration's own Secret was given for, if that says so.
+fn written_for(caches: &Caches, integration: &Key) -> Option<String> {
+    let secret = Key::new(&integration.namespace, secret_name(&integration.name));
+    caches.secrets.get(&secret)?.origin.clone()
 }
 
 /// A Tool with what its integration gives. One that names none, or has it already, is as it is.
@@ -64,10 +75,12 @@ pub(crate) fn tool(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Result<
 /// The Secret of its integration, which a Tool with what that gives uses without a label, as long as its server is the one that the
 /// login was written for.
 pub(crate) fn opened(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Option<String> {
-    let found = caches.integrations.get(&key(namespace, spec.integration.as_deref()?))?;
+    let key = key(namespace, spec.integration.as_deref()?);
+    let found = caches.integrations.get(&key)?;
     let integration = found.0.as_ref().ok()?;
     let url = spec.mcp_endpoint.as_ref().or(spec.endpoint.as_ref())?;
-    integration.opens_for(url).then(|| secret_name(integration.metadata.name.as_deref().unwrap_or_default()))
+    let is_meant = written_for(caches, &key).is_none_or(|origin| origin_of(url).as_ref() == Some(&origin));
+    (is_meant && integration.opens_for(url)).then(|| secret_name(integration.metadata.name.as_deref().unwrap_or_default()))
 }
 
 /// A source with what its integration gives. None of one that names none.
@@ -106,6 +119,12 @@ pub(crate) async fn login(context: &Context, integration: &Integration) -> Resul
         let message = format!("Secret {secret} lacks the label {}=true, without which integrations cannot use it", labels::AGENT_READABLE);
         return Err(fault("SecretNotAllowed", message));
     }
+    // The caches may be behind, of the Secret as of the Integration.
+    if let Some(origin) = found.metadata.annotations.as_ref().and_then(given_for) {
+        integration
+            .given_for(&origin)
+            .map_err(|why| Fault { reason: why.reason, message: format!("credentialsSecret: {}", why.message) })?;
+    }
     let mut login = BTreeMap::new();
     let mut bytes = 0;
     for (key, ByteString(value)) in found.data.into_iter().flatten() {
@@ -130,6 +149,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::caches::secret::SecretState;
 
     fn caches(spec: &Value, origin: &str) -> Caches {
         let caches = Caches::default();
@@ -157,6 +177,20 @@ mod tests {
         }
         let plain: ToolSpec = serde_yaml::from_str("{name: t, type: http, endpoint: 'https://p.example/'}").unwrap();
         assert_eq!((tool(&caches, "team-a", &plain).unwrap(), opened(&caches, "team-a", &plain)), (plain.clone(), None));
+    }
+
+    #[test]
+    fn a_secret_that_says_its_host_opens_nothing_for_another() {
+        let caches = caches(&json!({"name": "M", "prometheus": {"url": "https://p.example"}}), "https://p.example");
+        let merged = tool(&caches, "team-a", &tool_of("metrics")).unwrap();
+        let says = |origin: &str| {
+            let state = SecretState { readable: false, keys: vec!["token".to_owned()], origin: Some(origin.to_owned()), hash: [0; 32] };
+            caches.secrets.insert(Key::new("team-a", "in-metrics"), state);
+            let fault = tool(&caches, "team-a", &tool_of("metrics")).err().map(|fault| fault.reason);
+            (fault, opened(&caches, "team-a", &merged).is_some())
+        };
+        assert_eq!(says("https://p.example"), (None, true));
+        assert_eq!(says("https://other.example"), (Some(slipway_api::integration::ANOTHER_HOST), false), "the status is not as far yet");
     }
 
     #[test]

@@ -202,6 +202,13 @@ fn a_login_is_the_integrations_own_or_one_that_is_labelled() {
     login(&team, "other", &json!({"signing_secret": "whsec_"}));
     integration(&team, "hook", &hook("in-other"));
     failed(&team, "hook", "SecretNotAllowed");
+    // A Secret that says its host is for no other from the first look on.
+    let mut given = secret("in-given");
+    given["metadata"]["annotations"] = json!({"agents.slipway.dev/origin": "https://elsewhere.example.com"});
+    team.apply(&given);
+    integration(&team, "given", &json!({"webhook": {"url": receiver.url(HOOK)}}));
+    let message = failed(&team, "given", "CredentialsForAnotherHost");
+    assert!(message.contains("was written for https://elsewhere.example.com"), "{message}");
     assert!(receiver.heard(HOOK).is_empty(), "nothing was sent");
     team.secret("shared", &json!({"signing_secret": signing_secret()}));
     integration(&team, "hook", &hook("shared"));

@@ -323,7 +323,8 @@ fn rest(team: &Team, user_name: &str) {
 fn login(uid: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Integration", "name": "probe", "uid": uid});
     let mut secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "in-probe", "ownerReferences": [owner]},
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "in-probe", "ownerReferences": [owner], "annotations": {"agents.slipway.dev/origin": "https://probe.example.com"}},
         "stringData": {"token": "t"},
     });
     change(&mut secret);

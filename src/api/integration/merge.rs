@@ -27,6 +27,7 @@ pub struct MergeFault {
 /// The reasons of faults.
 pub const INVALID: &str = "IntegrationInvalid";
 pub const NOT_SEEN: &str = "IntegrationNotSeen";
+pub const NO_LOGIN: &str = "SecretMissing";
 pub const ANOTHER_HOST: &str = "CredentialsForAnotherHost";
 
 /// What names an integration, with what that gives.
@@ -157,6 +158,16 @@ impl Integration {
         pinned.is_some() && super::origin_of(url).as_ref() == pinned
     }
 
+    /// What is wrong where its own Secret says which host the login in it was given for: that the spec names another one.
+    pub fn given_for(&self, origin: &str) -> Result<(), MergeFault> {
+        if !self.uses_own_secret() || self.spec.origin().as_deref() == Some(origin) { Ok(()) } else { Err(self.elsewhere(origin)) }
+    }
+
+    /// Whether the spec's login is in the integration's own Secret.
+    pub fn uses_own_secret(&self) -> bool {
+        self.spec.secret(self.name()).is_some_and(|secret| self.owns(&secret))
+    }
+
     /// Whether this Secret is the integration's own, which needs no label.
     pub fn owns(&self, secret: &str) -> bool {
         secret == super::secret_name(self.name())
@@ -176,14 +187,27 @@ impl Integration {
         let Some(status) = self.status.as_ref().filter(|status| status.observed_generation.is_some_and(|seen| seen > 0)) else {
             return Err(MergeFault { reason: NOT_SEEN, ..self.invalid("integration", "has not been looked at yet") });
         };
-        let is_own = self.spec.secret(self.name()).is_some_and(|secret| self.owns(&secret));
-        let is_elsewhere = status.origin.is_some() && status.origin != self.spec.origin();
-        if is_own && is_elsewhere && status.credentials.is_some() {
-            let host = status.origin.as_deref().unwrap_or_default();
-            let message = format!("has a login that was written for {host}; write its Secret anew, or name that host again");
-            return Err(MergeFault { reason: ANOTHER_HOST, ..self.invalid("integration", &message) });
+        // A type without an origin has its URL in the Secret.
+        let origin = self.spec.origin();
+        if !self.uses_own_secret() || status.origin == origin {
+            return Ok(());
+        }
+        if let Some(pinned) = status.origin.as_deref().filter(|_| status.credentials.is_some()) {
+            return Err(self.elsewhere(pinned));
+        }
+        // One that may have no login has none, as far as is known, and is asked without.
+        if origin.is_some() && (!self.keys().is_empty() || self.spec.kind().is_some_and(|kind| kind.info().needs_login())) {
+            let secret = super::secret_name(self.name());
+            let message = format!("has no login that is known to be for its host; its Secret {secret} is not there, or not seen yet");
+            return Err(MergeFault { reason: NO_LOGIN, ..self.invalid("integration", &message) });
         }
         Ok(())
+    }
+
+    /// The login is not for the host that the spec names.
+    fn elsewhere(&self, host: &str) -> MergeFault {
+        let message = format!("has a login that was written for {host}; write its Secret anew, or name that host again");
+        MergeFault { reason: ANOTHER_HOST, ..self.invalid("integration", &message) }
     }
 
     /// The type, if something like this may name it.

@@ -289,6 +289,39 @@ fn a_login_goes_to_no_host_but_the_one_it_was_written_for() {
 }
 
 #[test]
+fn nothing_is_sent_before_a_login_is_known_to_be_for_the_host() {
+    // The operator has looked before there was a Secret.
+    let early = |spec: &str, keys: &[&str]| {
+        let mut early = seen(spec, keys);
+        let status = early.status.as_mut().unwrap();
+        (status.credentials, status.origin) = (None, None);
+        early
+    };
+    let hook = "webhook: {url: 'https://w.example'}, alerts: {}";
+    assert_eq!(early(hook, &[]).receiver().map_err(|fault| fault.reason), Err(NO_LOGIN));
+    assert_eq!(seen(hook, &["signing_secret"]).receiver(), Ok(()));
+    assert_eq!(early("slack: {}, alerts: {}", &[]).receiver(), Ok(()), "its host is in the Secret");
+    assert_eq!(early(&format!("{hook}, credentialsSecret: labelled"), &["signing_secret"]).receiver(), Ok(()));
+    let model = |of: &Integration, provider| of.model(provider).map(|endpoint| endpoint.key).map_err(|fault| fault.reason);
+    assert_eq!(model(&early("anthropic: {}", &[]), ModelType::Anthropic), Err(NO_LOGIN));
+    assert_eq!(model(&early("openai: {}", &["api_key"]), ModelType::Openai), Err(NO_LOGIN), "the keys are those of another Secret");
+    assert_eq!(model(&early("openai: {}", &[]), ModelType::Openai), Ok(None));
+    let source: Source = serde_yaml::from_str("{integration: my-server, s3: {bucket: docs}}").unwrap();
+    assert_eq!(early("s3: {}", &[]).source(&source).map(drop).map_err(|fault| fault.reason), Err(NO_LOGIN));
+}
+
+#[test]
+fn a_secrets_own_word_is_about_its_integration_alone() {
+    let of = |spec: &str, origin: &str| integration(spec).given_for(origin).map_err(|fault| fault.reason);
+    let there = "prometheus: {url: 'https://P.example:443/api'}";
+    assert_eq!(of(there, "https://p.example"), Ok(()));
+    assert_eq!(of(there, "https://evil.example"), Err(ANOTHER_HOST));
+    assert_eq!(of(&format!("{there}, credentialsSecret: labelled"), "https://evil.example"), Ok(()), "which it does not use");
+    assert_eq!(of(&format!("{there}, credentialsSecret: in-my-server"), "https://evil.example"), Err(ANOTHER_HOST));
+    assert_eq!(of("slack: {}", "https://p.example"), Err(ANOTHER_HOST));
+}
+
+#[test]
 fn a_test_is_asked_for_by_a_text_that_fits_into_the_status() {
     for (word, counts) in [("01J", true), ("", false), (&*"x".repeat(64), true), (&*"x".repeat(65), false)] {
         let mut asked = integration("slack: {}");

@@ -62,6 +62,14 @@ struct Project {
     key: String,
 }
 
+/// Jira Cloud has ids, a server of one's own has names.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct User {
+    account_id: Option<String>,
+    name: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Comments {
     comments: Vec<Value>,
@@ -94,9 +102,8 @@ impl Jira {
     pub(super) async fn check_server(mut self) -> Result<String, SourceError> {
         self.http.limits = HttpLimits::once();
         let make = || Ok(self.dressed(Call::get(self.url("myself")?)));
-        let user: Value = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
-        // Jira Cloud has ids, a server of one's own has names.
-        if user["accountId"].is_string() || user["name"].is_string() {
+        let user: User = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
+        if user.account_id.is_some() || user.name.is_some() {
             return Ok("Jira takes the login".to_owned());
         }
         Err(SourceError::field("base_url", "answers, but not as Jira does").with_contact(Contact::Answered))

@@ -49,6 +49,8 @@ struct Script {
     events: Vec<Value>,
     /// Secrets that there are not.
     missing: Vec<&'static str>,
+    /// The host that each Secret says it is for.
+    origin: Option<&'static str>,
 }
 
 type Shared = Arc<Mutex<Script>>;
@@ -100,7 +102,9 @@ fn cluster(address: Ipv4Addr, script: &Shared) -> Client {
             }
             (&Method::GET, path) if path.starts_with(SECRETS) && !script.missing.iter().any(|name| path.ends_with(name)) => {
                 let data = json!({"signing_secret": "aHVudGVyMg==", "other": "eA=="});
-                (StatusCode::OK, json!({"metadata": {"name": path.trim_start_matches(SECRETS)}, "data": data}))
+                let annotations = script.origin.map(|origin| json!({"agents.slipway.dev/origin": origin}));
+                let metadata = json!({"name": path.trim_start_matches(SECRETS), "annotations": annotations});
+                (StatusCode::OK, json!({"metadata": metadata, "data": data}))
             }
             (&Method::POST, path) if path.ends_with("/events") => {
                 let is_there = script.events.iter().any(|event| event["metadata"]["name"] == sent["metadata"]["name"]);
@@ -347,7 +351,7 @@ async fn what_is_refused_waits_for_another_integration() {
     world.queue(&[World::message("al_2", Raised)]).await;
     world.answers(&[reply("permanent", "it refuses the login (status 401)")]);
     world.round().await;
-    let secret = SecretState { readable: false, keys: Vec::new(), hash: [7; 32] };
+    let secret = SecretState { readable: false, keys: Vec::new(), origin: None, hash: [7; 32] };
     world.caches().secrets.insert(Key::new("team-a", "in-hook"), secret);
     world.round().await;
     assert_eq!(named(&world.sent())[2..], [("al_2", "alert.raised"), ("al_2", "alert.raised")]);
@@ -395,13 +399,20 @@ async fn what_cannot_be_sent_is_no_attempt() {
     world.round().await;
     assert!(held(&world).contains("Secret in-hook does not exist"), "{}", held(&world));
     world.script.lock().unwrap().missing.clear();
+    // Nor is one that says by now that it is for another host, of which the status has yet to hear.
+    world.script.lock().unwrap().origin = Some("https://new.example");
+    world.integration(2, "hook", &json!({"spec": {"description": "d"}}));
+    world.round().await;
+    world.round().await;
+    assert!(held(&world).contains("written for https://new.example"), "{}", held(&world));
+    world.script.lock().unwrap().origin = None;
     // A login that was written for one host goes to no other.
-    world.integration(2, "hook", &json!({"spec": {"webhook": {"url": "https://evil.example/"}}}));
+    world.integration(3, "hook", &json!({"spec": {"webhook": {"url": "https://evil.example/"}}}));
     world.round().await;
     world.round().await;
     assert!(held(&world).contains("written for https://hook.example"), "{}", held(&world));
     assert_eq!(world.sent(), []);
-    world.integration(3, "hook", &json!({}));
+    world.integration(4, "hook", &json!({}));
     world.answers(&[(401, json!({"error": "no"})), (429, json!({"error": "busy"}))]);
     world.round().await;
     world.later().await;

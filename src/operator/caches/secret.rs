@@ -5,7 +5,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use sha2::Sha256;
-use slipway_api::{agent::AGENT_ENV, labels};
+use slipway_api::{agent::AGENT_ENV, integration::given_for, labels};
 
 /// A Secret of a team's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) struct SecretState {
     /// Whether agents may use it.
     pub readable: bool,
     pub keys: Vec<String>,
+    /// The host that the login in it was given for, if the Secret says so: [`labels::ORIGIN`].
+    pub origin: Option<String>,
     /// A keyed hash over names and values, and over what says that they were written anew.
     pub hash: [u8; 32],
 }
@@ -27,6 +29,7 @@ impl SecretState {
         Self {
             readable: labelled || secret.name_any() == AGENT_ENV,
             keys: data.map(|(name, _)| name.clone()).collect(),
+            origin: given_for(secret.annotations()),
             hash: keyed_hash(key, pairs.chain(written)),
         }
     }
@@ -61,6 +64,19 @@ mod tests {
             assert_ne!(one, of(yaml, key), "{yaml}");
         }
         assert_eq!(one, of("{metadata: {annotations: {example.com/a: '1'}}, data: {a: eA==}}", b"k"));
+    }
+
+    #[test]
+    fn the_host_is_the_one_that_the_secret_says() {
+        let of = |text: &str| {
+            let state = SecretState::of(&secret(&format!("{{metadata: {{annotations: {{agents.slipway.dev/origin: '{text}'}}}}}}")), b"k");
+            state.origin.unwrap()
+        };
+        assert_eq!(of("https://metrics.example.com"), "https://metrics.example.com");
+        assert_eq!(of("https://METRICS.example.com:443/api"), "https://metrics.example.com", "however it is spelled");
+        assert_eq!(of("metrics"), "metrics", "which is no host's");
+        assert_eq!(of(&"é".repeat(2000)).len(), 1024);
+        assert_eq!(SecretState::of(&secret("{metadata: {name: s}}"), b"k").origin, None);
     }
 
     #[test]

@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn secret(readable: bool) -> SecretState {
-        SecretState { readable, keys: Vec::new(), hash: [0; 32] }
+        SecretState { readable, keys: Vec::new(), origin: None, hash: [0; 32] }
     }
 
     fn seen(base: Option<&Guarded<KnowledgeBase>>) -> Seen<'_> {

@@ -132,8 +132,8 @@ pub(super) fn digest(
     Ok(hex::encode(&hash[..DIGEST_BYTES]))
 }
 
-/// What is known of the login. The host that `in-<name>` is for stays what it was as long as that Secret does, whatever the spec names
-/// in the meantime.
+/// What is known of the login. The host that `in-<name>` is for is the one that this Secret says, or else stays what it was as long as
+/// that Secret does, whatever the spec names in the meantime.
 pub(super) fn login(seen: &Seen<'_>, before: &IntegrationStatus) -> Login {
     if !seen.secrets_known {
         let IntegrationStatus { credential_keys, credentials, origin, .. } = before;
@@ -145,23 +145,18 @@ pub(super) fn login(seen: &Seen<'_>, before: &IntegrationStatus) -> Login {
     let keys = seen.secret.map(|secret| secret.keys.iter().filter(is_looked_for).cloned().collect()).unwrap_or_default();
     let Some(own) = seen.own_secret else { return Login { keys, ..Login::default() } };
     let credentials = Some(hex::encode(&own.hash[..HASH_BYTES]));
-    let given = || if uses_own(seen.integration) { spec.origin() } else { None };
-    if before.credentials == credentials {
-        return Login { keys, credentials, origin: before.origin.clone().or_else(given) };
+    let (is_used, is_known) = (seen.integration.uses_own_secret(), before.credentials == credentials);
+    if own.origin.is_none() && !is_used && !is_known {
+        return Login { keys, ..Login::default() };
     }
-    if uses_own(seen.integration) {
-        return Login { keys, credentials, origin: spec.origin() };
-    }
-    Login { keys, ..Login::default() }
+    let pinned = before.origin.clone().filter(|_| is_known);
+    let first_seen = || spec.origin().filter(|_| is_used);
+    // Whoever wrote the login knows best which host it is for.
+    Login { keys, credentials, origin: own.origin.clone().or(pinned).or_else(first_seen) }
 }
 
 fn name(integration: &Integration) -> &str {
     integration.metadata.name.as_deref().unwrap_or_default()
-}
-
-/// Whether the spec's login is in `in-<name>`.
-fn uses_own(integration: &Integration) -> bool {
-    integration.spec.secret(name(integration)).is_some_and(|secret| integration.owns(&secret))
 }
 
 pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -> Step {

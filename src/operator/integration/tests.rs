@@ -26,6 +26,8 @@ struct Cluster {
     asked: Mutex<Vec<String>>,
     statuses: Mutex<Vec<Value>>,
     events: Mutex<Vec<String>>,
+    /// What the Secret says by now of the host that it is for.
+    origin: Mutex<Option<&'static str>>,
 }
 
 impl Cluster {
@@ -41,7 +43,9 @@ impl Cluster {
                 (200, sent())
             }
             ("GET", ["secrets", "in-metrics"]) => {
-                (200, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "in-metrics"}, "data": {"token": "aHVudGVyMg=="}}))
+                let annotations = self.origin.lock().unwrap().as_ref().map(|origin| json!({"agents.slipway.dev/origin": origin}));
+                let metadata = json!({"name": "in-metrics", "annotations": annotations});
+                (200, json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": "aHVudGVyMg=="}}))
             }
             ("PATCH", ["jobs", _]) => {
                 let mut job = sent();
@@ -123,7 +127,7 @@ impl Home {
     }
 
     fn give_secret(&self, byte: u8) {
-        let secret = SecretState { readable: false, keys: vec!["token".to_owned()], hash: [byte; 32] };
+        let secret = SecretState { readable: false, keys: vec!["token".to_owned()], origin: None, hash: [byte; 32] };
         self.controller.context.caches.secrets.insert(Key::new("team-a", "in-metrics"), secret);
     }
 
@@ -213,6 +217,27 @@ async fn where_a_login_may_go_is_written_before_it_is_read() {
     assert_eq!(home.stands(), "Error CredentialsForAnotherHost");
     assert_eq!((home.status()["origin"].clone(), home.status()["lastTest"]["id"].clone()), (json!("https://p.example"), json!("02J")));
     assert_eq!(home.asked(), [status], "neither is it read nor is anybody called");
+}
+
+/// The caches still have the Secret that was for the host before.
+#[tokio::test(start_paused = true)]
+async fn a_login_that_is_read_for_another_host_is_not_sent() {
+    let mut home = Home::new(&prometheus());
+    home.give_secret(1);
+    home.give_worker();
+    *home.cluster.origin.lock().unwrap() = Some("https://new.example");
+    home.integration["metadata"]["annotations"] = json!({"agents.slipway.dev/test": "01J"});
+    home.put();
+    home.reconcile().await;
+    assert_eq!(home.stands(), "Error CredentialsForAnotherHost");
+    assert!(!home.asked().contains(&"GET services/slipway-worker".to_owned()), "no worker is called");
+    *home.cluster.origin.lock().unwrap() = Some("https://p.example");
+    home.hear();
+    home.integration["metadata"]["annotations"] = json!({"agents.slipway.dev/test": "02J"});
+    home.put();
+    advance(BETWEEN_TESTS).await;
+    home.reconcile().await;
+    assert!(home.asked().contains(&"GET services/slipway-worker".to_owned()), "it is for this one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,7 +114,7 @@ mod tests {
         use ToolPhase::{Available, Disabled, Error, Unknown};
         let secret = |readable, keys: &[&str]| {
             let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-            Arc::new(SecretState { readable, keys, hash: [0; 32] })
+            Arc::new(SecretState { readable, keys, origin: None, hash: [0; 32] })
         };
         let mut references = References::nothing();
         references.secrets.insert("good".to_owned(), secret(true, &["key"]));

@@ -27,8 +27,8 @@ const RIGHT_TIMEOUT: Duration = Duration::from_secs(3);
 const RIGHT_PAUSE: Duration = Duration::from_millis(200);
 const OPAQUE: &str = "Opaque";
 
-/// Writes the login of an integration that was just written. If its host was changed by somebody else meanwhile, the login is taken
-/// back: it was not meant for that one.
+/// Writes the login of an integration that was just written, with the host that it is for: the manager sends it to no other, whichever
+/// it sees first. If the host was changed by somebody else meanwhile, the login is taken back.
 pub(super) async fn store(call: &Call, integration: &Integration, values: &BTreeMap<String, String>) -> Result<(), Error> {
     write(call, integration, values).await?;
     let (name, what) = (integration.name_any(), super::what(&integration.name_any()));
@@ -62,12 +62,14 @@ fn secret(call: &Call, integration: &Integration, values: &BTreeMap<String, Stri
     // Also the same login is given anew, for the host that the integration has by now.
     let written = (labels::WRITTEN.to_owned(), format!("{:032x}", random::bits()?));
     let changed_by = (labels::CHANGED_BY.to_owned(), call.caller.name.clone());
+    // Of a type whose URL is the login there is none.
+    let origin = integration.spec.origin().map(|origin| (labels::ORIGIN.to_owned(), origin));
     let data = values.iter().map(|(key, value)| (key.clone(), ByteString(value.clone().into_bytes()))).collect();
     Ok(Secret {
         metadata: ObjectMeta {
             name: Some(secret_name(&integration.name_any())),
             labels: Some([(labels::MANAGED_BY.to_owned(), labels::REST.to_owned())].into()),
-            annotations: Some([changed_by, written].into()),
+            annotations: Some([changed_by, written].into_iter().chain(origin).collect()),
             owner_references: integration.owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },

@@ -74,7 +74,8 @@ async fn a_server_that_never_answers_is_given_up_after_10_s() {
         let (kind, reply, time) = tried.unwrap();
         failed(&reply, "TimedOut", "did not answer within 10 s");
         assert!(reply.latency_ms.is_none() && reply.message.ends_with("chart value worker.egress)"), "{kind:?}: {reply:?}");
-        assert!((Duration::from_secs(9)..Duration::from_secs(13)).contains(&time), "{kind:?}: {time:?}");
+        // A machine that is busy with other things takes longer; one that waited for a server's own limits, minutes.
+        assert!((Duration::from_secs(9)..Duration::from_secs(30)).contains(&time), "{kind:?}: {time:?}");
     }
 }
 

@@ -50,7 +50,7 @@ mod tests {
     const BASE: &str = "https://llm.example/$(X)";
 
     fn seen(model: Result<ModelEndpoint, Fault>, secrets: &[(&str, bool)]) -> Seen {
-        let state = |readable: bool| Arc::new(SecretState { readable, keys: vec!["api_key".to_owned()], hash: [0; 32] });
+        let state = |readable: bool| Arc::new(SecretState { readable, keys: vec!["api_key".to_owned()], origin: None, hash: [0; 32] });
         Seen {
             team: None,
             tools: Vec::new(),

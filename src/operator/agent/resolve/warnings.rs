@@ -83,7 +83,7 @@ mod tests {
     /// The warnings of a spec, beside a Secret agent-env with these keys.
     fn of(spec: &str, keys: &[&str], ollama: Option<&str>) -> Vec<(&'static str, String, String)> {
         let spec: AgentSpec = serde_yaml::from_str(&format!("{{name: H, framework: custom, {spec}}}")).unwrap();
-        let secret = SecretState { readable: true, keys: keys.iter().map(|key| (*key).to_owned()).collect(), hash: [0; 32] };
+        let secret = SecretState { readable: true, keys: keys.iter().map(|key| (*key).to_owned()).collect(), origin: None, hash: [0; 32] };
         let seen = Seen {
             team: None,
             tools: Vec::new(),

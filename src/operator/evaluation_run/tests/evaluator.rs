@@ -147,7 +147,7 @@ async fn an_evaluator_is_confined_and_told_what_it_takes() {
         "spec": {"name": "LLM", "openai": {"baseUrl": "https://llm.example/v1"}},
         "status": {"observedGeneration": 1, "credentialKeys": ["api_key"], "origin": "https://llm.example"}});
     home.context().caches.integrations.insert(Key::new("team-a", "llm"), DeserializeGuard(Ok(object(integration))));
-    let login = SecretState { readable: false, keys: vec!["api_key".to_owned()], hash: [0; 32] };
+    let login = SecretState { readable: false, keys: vec!["api_key".to_owned()], origin: None, hash: [0; 32] };
     home.context().caches.secrets.insert(Key::new("team-a", "in-llm"), login);
     let spec = json!({"image": "example.com/own:1", "strategy": "custom", "modelType": "openai", "modelId": "gpt-4o", "modelIntegration": "llm",
         "systemPrompt": "a secret of the trade", "governance": {"guards": ["pii-detection"]},

@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 type Look = fn(&mut Seen<'_>);
 
 fn secret(keys: &[&str], byte: u8) -> SecretState {
-    SecretState { readable: false, keys: keys.iter().map(|key| (*key).to_owned()).collect(), hash: [byte; 32] }
+    SecretState { readable: false, keys: keys.iter().map(|key| (*key).to_owned()).collect(), origin: None, hash: [byte; 32] }
 }
 
 /// A case begins with an Integration that was tested as it is, and has its Secret.
@@ -174,6 +174,32 @@ fn a_login_stays_with_the_host_that_it_was_written_for() {
     // One that was never used is for nobody yet.
     let unused = Case::of("prometheus: {url: 'https://p.example'}, credentialsSecret: labelled");
     assert_eq!(unused.with(|case| case.before = IntegrationStatus::default()).look().1.credentials, None);
+}
+
+/// Whoever may write Integrations moves one between the writing of its Secret and the first look at either.
+#[test]
+fn a_secret_that_says_its_host_is_sent_to_no_other() {
+    const MOVED: &str = "prometheus: {url: 'https://evil.example'}";
+    let given = |spec: &str, before: IntegrationStatus| {
+        Case::of(spec).with(|case| {
+            let says = SecretState { origin: Some("https://p.example".to_owned()), ..secret(&["token"], 1) };
+            (case.secret, case.own_secret, case.before) = (Some(says.clone()), Some(says), before);
+        })
+    };
+    let first = given(MOVED, IntegrationStatus::default());
+    assert_eq!(first.reason(), ANOTHER_HOST);
+    assert_eq!(first.look().1.origin.as_deref(), Some("https://p.example"), "which is what alerts, Tools and models go by");
+    assert_eq!(first.asked("01J").reason(), ANOTHER_HOST);
+    let pinned = IntegrationStatus { origin: Some("https://evil.example".to_owned()), ..Case::of(MOVED).before };
+    let (step, login) = given(MOVED, pinned).look();
+    assert!(matches!(step, Step::Settle(fault, None) if fault.reason == ANOTHER_HOST), "what was seen first counts for less");
+    assert_eq!(login.origin.as_deref(), Some("https://p.example"));
+    assert_eq!(given("prometheus: {url: 'https://P.example:443/api'}", IntegrationStatus::default()).step(), test(BY_CHANGE));
+    // It is known also while another Secret is in use.
+    let mut elsewhere = given("prometheus: {url: 'https://evil.example'}, credentialsSecret: labelled", IntegrationStatus::default());
+    elsewhere.secret = Some(SecretState { readable: true, ..secret(&["token"], 9) });
+    let (step, login) = elsewhere.look();
+    assert_eq!((step, login.origin.as_deref()), (test(BY_CHANGE), Some("https://p.example")));
 }
 
 #[test]

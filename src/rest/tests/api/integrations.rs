@@ -55,6 +55,11 @@ fn secret(api: &Api) -> Value {
     api.cluster.objects("/team-a/secrets/in-metrics").remove(0)
 }
 
+/// The host that the Secret says its login is for.
+fn origin(secret: &Value) -> &Value {
+    &secret["metadata"]["annotations"]["agents.slipway.dev/origin"]
+}
+
 #[tokio::test]
 async fn an_integration_is_made_and_after_it_its_secret() {
     let api = Api::open().await;
@@ -72,6 +77,7 @@ async fn an_integration_is_made_and_after_it_its_secret() {
     let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Integration", "name": "metrics", "uid": stored["metadata"]["uid"]});
     assert_eq!(secret["metadata"]["ownerReferences"], json!([owner]));
     assert_eq!(secret["metadata"]["labels"], json!({"app.kubernetes.io/managed-by": "slipway-rest"}));
+    assert_eq!(origin(&secret), "https://metrics.example.com", "the manager sends it nowhere else");
     assert_eq!(api.cluster.lines("/team-a/"), [format!("POST {STORED}"), format!("POST {SECRETS}")]);
 
     says(&call(&api, Method::POST, INTEGRATIONS, Some(with(metrics(), &login()))).await, 409, "already an integration metrics");
@@ -121,7 +127,9 @@ async fn a_login_does_not_follow_to_another_host() {
     says(&call(&api, Method::PUT, path, Some(at("http://metrics.example.com"))).await, 409, "credentials: must be given anew");
     assert_eq!(api.cluster.objects("/integrations/")[0]["spec"]["prometheus"]["url"], "https://metrics.example.com");
     assert_eq!(call(&api, Method::PUT, path, Some(at("https://metrics.example.com:443/api"))).await.status, 200);
+    assert_eq!(origin(&secret(&api)), "https://metrics.example.com");
     assert_eq!(call(&api, Method::PUT, path, Some(with(at("https://new.example.com"), &login()))).await.status, 200);
+    assert_eq!(origin(&secret(&api)), "https://new.example.com");
     assert_eq!(api.cluster.lines("/secrets").len(), 3, "made, taken, replaced: {:?}", api.cluster.lines("/secrets"));
     let other = json!({"name": "Metrics", "type": "mlflow", "config": {"url": "https://new.example.com"}});
     says(&call(&api, Method::PUT, path, Some(other)).await, 400, "an integration keeps its type");
@@ -140,7 +148,17 @@ async fn a_login_is_taken_back_where_the_host_changed_meanwhile() {
     };
     let (answer, ()) = tokio::join!(call(&api, Method::PUT, path, Some(ada)), eve);
     says(&answer, 409, "its credentials were taken back");
-    assert_eq!(secret(&api)["data"], json!({}));
+    let taken_back = secret(&api);
+    assert_eq!((&taken_back["data"], origin(&taken_back)), (&json!({}), &json!("https://metrics.example.com")), "nor was it ever Eve's");
+}
+
+#[tokio::test]
+async fn a_login_that_is_a_url_is_for_no_host() {
+    let api = Api::open().await;
+    let body = json!({"name": "Metrics", "type": "slack", "credentials": {"webhook_url": "https://hooks.example.com/hunter2"}});
+    assert_eq!(call(&api, Method::POST, INTEGRATIONS, Some(body)).await.status, 201);
+    let secret = secret(&api);
+    assert!(secret["metadata"]["annotations"].is_object() && origin(&secret).is_null(), "{}", secret["metadata"]);
 }
 
 #[tokio::test]
