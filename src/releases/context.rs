@@ -241,7 +241,7 @@ pub fn watch_all(context: &Arc<Context>) {
         });
         things(context, scope.clone(), Kind::Integration, |context, key, integration: &Integration| {
             context.integrated.note(key, Some(integration));
-            Found::Digest(references::digest(&integration.spec.tested()))
+            integration.endpoint().map_or(Found::Missing, |endpoint| Found::Digest(references::digest(&endpoint)))
         });
         releases(context, scope.clone());
         runs(context, scope.clone());
