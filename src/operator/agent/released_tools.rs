@@ -313,7 +313,8 @@ pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
             }
         }
     }
-    let model = released_model(&workload.agent, release, known.as_deref(), &mut differs, context);
+    let (model, integration) = released_model(&workload.agent, release, known.as_deref(), context).unzip();
+    differs.integration = integration.flatten();
     InForce { tools, model, differs: Some(differs) }
 }
 
@@ -324,22 +325,22 @@ fn model(agent: &Agent, context: &Context) -> Option<Result<ModelEndpoint, Fault
     Some(integrations::model(&context.caches, namespace, reference, agent.spec.model_type))
 }
 
-/// The server of an agent's models that its release has.
+/// The server of an agent's models that its release has; and where another one is there now, the integration, and whether that of the
+/// release was kept.
 fn released_model(
     agent: &Agent,
     release: &Release,
     known: Option<&ReleasedTools>,
-    differs: &mut Differs,
     context: &Context,
-) -> Option<Result<ModelEndpoint, Fault>> {
+) -> Option<(Result<ModelEndpoint, Fault>, Option<(String, bool)>)> {
     let (reference, now) = (agent.spec.model_integration.as_deref()?, model(agent, context)?);
     let name = ids::integration_name(reference);
     let is_other = |wanted: &&String| now.as_ref().ok().and_then(entry).is_none_or(|(digest, _)| digest != **wanted);
-    let Some(wanted) = release.artifact.resolved.integrations.get(&name).filter(is_other) else { return Some(now) };
+    let Some(wanted) = release.artifact.resolved.integrations.get(&name).filter(is_other) else { return Some((now, None)) };
     let kept: Option<ModelEndpoint> = known.and_then(|known| serde_json::from_str(known.specs.get(wanted)?).ok());
-    differs.integration = Some((name, kept.is_some()));
+    let differs = Some((name, kept.is_some()));
     let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
-    Some(kept.map_or(now, |kept| integrations::released(&context.caches, namespace, reference, kept)))
+    Some((kept.map_or(now, |kept| integrations::released(&context.caches, namespace, reference, kept)), differs))
 }
 
 /// A Tool with the spec that a release has. Its status counts where it speaks of the same server, and of no list that was
