@@ -231,7 +231,8 @@ fn without(object: &DynamicObject, paths: &[String]) -> Result<Patch<()>, kube::
 
 /// Deletes an object that we own.
 pub(crate) async fn delete(context: &Context, kind: ChildKind, key: &Key) -> Result<(), Error> {
-    match api(context, kind, &key.namespace).delete(&key.name, &DeleteParams::default()).await {
+    // Of a Job the API server would leave the pods.
+    match api(context, kind, &key.namespace).delete(&key.name, &DeleteParams::background()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error.into()),

@@ -327,8 +327,8 @@ impl Work<'_> {
     }
 
     async fn cancel_in_pods(&self, ports: &Ports) {
-        // An evaluator goes with its Job once the run has ended, and the agent's pods know nothing.
-        if self.has_evaluator() {
+        // An evaluator goes with its Job once the run has ended, and the agent's pods know nothing. No token of its own is shown to them.
+        if ports.are_evaluators() || self.has_evaluator() {
             return;
         }
         for place in self.ready(None) {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use slipway_api::agent::ModelType;
 use slipway_api::ingestion::Source;
-use slipway_api::integration::{CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, given_for, origin_of, secret_name};
+use slipway_api::integration::{ANOTHER_HOST, CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, given_for, origin_of, secret_name};
 use slipway_api::tool::ToolSpec;
 use slipway_api::{Integration, ids, labels};
 use slipway_cluster::Key;
@@ -96,6 +96,27 @@ pub(crate) fn source(caches: &Caches, namespace: &str, source: &Source) -> Optio
 /// The server of an agent's models.
 pub(crate) fn model(caches: &Caches, namespace: &str, reference: &str, provider: ModelType) -> Result<ModelEndpoint, Fault> {
     ask(caches, namespace, ("modelIntegration", reference), |integration| integration.model(provider))
+}
+
+/// The same, whichever provider's server it is.
+pub(crate) fn endpoint(caches: &Caches, namespace: &str, reference: &str) -> Result<ModelEndpoint, Fault> {
+    ask(caches, namespace, ("modelIntegration", reference), Integration::endpoint)
+}
+
+/// The server of an agent's models that a release has, whatever the Integration says now. The login of `in-<name>` goes there only as
+/// long as it is for that host.
+pub(crate) fn released(caches: &Caches, namespace: &str, reference: &str, endpoint: ModelEndpoint) -> Result<ModelEndpoint, Fault> {
+    let (key, base_url) = (key(namespace, reference), &endpoint.base_url);
+    let found = caches.integrations.get(&key);
+    let is_opened = found.is_some_and(|found| found.0.as_ref().is_ok_and(|integration| integration.opens_for(base_url)));
+    if !is_opened && endpoint.key.as_ref().is_some_and(|(secret, _)| *secret == secret_name(&key.name)) {
+        let message = format!(
+            "modelIntegration: Integration {} has no login for {base_url} any more, which is the server that the release has; pods that run go on with what they have",
+            key.name
+        );
+        return Err(Fault { reason: ANOTHER_HOST, message });
+    }
+    Ok(endpoint)
 }
 
 /// The login of an Integration, read from its Secret now. It has the keys of the type alone. What is wrong with the Secret as the

@@ -241,7 +241,7 @@ pub fn watch_all(context: &Arc<Context>) {
         });
         things(context, scope.clone(), Kind::Integration, |context, key, integration: &Integration| {
             context.integrated.note(key, Some(integration));
-            Found::Digest(references::digest(&integration.spec.tested()))
+            integration.endpoint().map_or(Found::Missing, |endpoint| Found::Digest(references::digest(&endpoint)))
         });
         releases(context, scope.clone());
         runs(context, scope.clone());
@@ -309,7 +309,12 @@ where
         let mut known: HashSet<Key> = HashSet::new();
         let hear = |heard: WatchEvent<Guarded<K>>| match heard {
             WatchEvent::Seen(key, object) => {
-                let found = object.0.as_ref().map_or(Found::Missing, |object| look(&context, &key, object));
+                let found = if let Ok(object) = &object.0 {
+                    look(&context, &key, object)
+                } else {
+                    forget(&context, kind, &key);
+                    Found::Missing
+                };
                 let thing = Thing { found, author: author::of_spec(object.meta()) };
                 known.insert(key.clone());
                 let before = context.things.insert(thing_key(kind, &key), thing.clone());
@@ -340,12 +345,15 @@ where
 /// Forgets what is there no more.
 fn gone(context: &Context, kind: Kind, key: &Key) {
     context.things.remove(&thing_key(kind, key));
+    forget(context, kind, key);
+    look_again(context, kind, key);
+}
+
+/// Forgets what is known of a Tool or an integration beyond what it stands for.
+fn forget(context: &Context, kind: Kind, key: &Key) {
     match kind {
         Kind::Tool => context.integrated.forget(key),
-        Kind::Integration => {
-            context.integrated.note(key, None);
-            look_again(context, kind, key);
-        }
+        Kind::Integration => context.integrated.note(key, None),
         Kind::Skill | Kind::KnowledgeBase => {}
     }
 }

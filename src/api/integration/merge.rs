@@ -4,6 +4,8 @@
 //! Which keys the login has and which host it is for stands in the status, which the operator alone writes: a login that was
 //! written for one host goes to no other.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Integration, IntegrationType, Use};
 use crate::agent::ModelType;
 use crate::ingestion::{LocalSource, Source};
@@ -40,12 +42,14 @@ pub struct Merged<T> {
     pub secret: Option<String>,
 }
 
-/// The server of an agent's models.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The server of an agent's models. A release has the digest of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ModelEndpoint {
     pub base_url: String,
     /// The Secret and the key within it. None: the server is asked without one.
-    pub key: Option<(String, &'static str)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<(String, String)>,
 }
 
 impl Integration {
@@ -144,7 +148,14 @@ impl Integration {
         self.settled().map_err(|fault| MergeFault { field, ..fault })?;
         let base_url = self.spec.server().unwrap_or_default();
         let is_there = wanted.info().needs_login() || self.keys().iter().any(|key| key == MODEL_KEY);
-        Ok(ModelEndpoint { base_url, key: self.spec.secret(self.name()).filter(|_| is_there).map(|secret| (secret, MODEL_KEY)) })
+        let secret = self.spec.secret(self.name()).filter(|_| is_there);
+        Ok(ModelEndpoint { base_url, key: secret.map(|secret| (secret, MODEL_KEY.to_owned())) })
+    }
+
+    /// The same for agents of the provider whose server it is.
+    pub fn endpoint(&self) -> Result<ModelEndpoint, MergeFault> {
+        let is_anthropic = self.spec.kind() == Some(IntegrationType::Anthropic);
+        self.model(if is_anthropic { ModelType::Anthropic } else { ModelType::Openai })
     }
 
     /// Whether alerts can be sent to it: it is of such a type, and its login is for the server that it names.

@@ -252,13 +252,14 @@ fn a_source_gets_server_and_login() {
 
 #[test]
 fn an_agents_models_get_server_and_key() {
-    let key = Some(("in-my-server".to_owned(), "api_key"));
+    let key = Some(("in-my-server".to_owned(), "api_key".to_owned()));
     for (of, keys, provider, base_url, key) in [
         ("openai: {baseUrl: 'https://o.example/v1'}", &[][..], ModelType::Openai, "https://o.example/v1", None),
         ("openai: {}", &["api_key"], ModelType::Openai, "https://api.openai.com/v1", key.clone()),
         ("anthropic: {}", &[], ModelType::Anthropic, "https://api.anthropic.com", key),
     ] {
         let endpoint = seen(of, keys).model(provider).unwrap();
+        assert_eq!(seen(of, keys).endpoint().as_ref(), Ok(&endpoint), "{of}");
         assert_eq!(endpoint, ModelEndpoint { base_url: base_url.to_owned(), key }, "{of}");
     }
     for (of, provider, says) in [
@@ -269,6 +270,7 @@ fn an_agents_models_get_server_and_key() {
         let fault = seen(of, &[]).model(provider).unwrap_err();
         assert!(fault.field == "modelIntegration" && fault.message.contains(says), "{}", fault.message);
     }
+    assert_eq!(seen("mcp: {url: 'https://m.example'}", &[]).endpoint().unwrap_err().reason, INVALID);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use slipway_cluster::Key;
 use slipway_release::{Artifact, Resolved, blank, digest};
 
 use crate::context::Context;
+use crate::integrations;
 
 /// The Agent as a promotion of its canary would make it. None without a canary.
 pub(super) fn promoted(agent: &Agent) -> Option<Agent> {
@@ -28,7 +29,8 @@ fn resolved(agent: &Agent, context: &Context) -> Option<Resolved> {
         let spec = &tool.0.as_ref().ok()?.spec;
         // One that is switched off is no part of what runs.
         if spec.enabled {
-            resolved.tools.insert(name.clone(), digest(&serde_json::to_value(spec).ok()?));
+            let spec = integrations::tool(&context.caches, &namespace, spec).ok()?;
+            resolved.tools.insert(name.clone(), digest(&serde_json::to_value(&spec).ok()?));
         }
     }
     for name in agent.spec.skills.iter().map(|reference| ids::skill_name(reference)) {
@@ -42,13 +44,18 @@ fn resolved(agent: &Agent, context: &Context) -> Option<Resolved> {
         let spec = base.0.as_ref().ok()?.spec.without_sources();
         resolved.knowledge_bases.insert(name, digest(&serde_json::to_value(&spec).ok()?));
     }
+    for name in agent.spec.model_integration.iter().map(|reference| ids::integration_name(reference)) {
+        let endpoint = integrations::endpoint(&context.caches, &namespace, &name).ok()?;
+        resolved.integrations.insert(name, digest(&serde_json::to_value(&endpoint).ok()?));
+    }
     Some(resolved)
 }
 
 #[cfg(test)]
 mod tests {
     use kube::core::DeserializeGuard;
-    use slipway_api::{KnowledgeBase, Tool};
+    use serde_json::json;
+    use slipway_api::{Integration, KnowledgeBase, Tool};
     use slipway_release::gate;
 
     use super::*;
@@ -84,5 +91,38 @@ mod tests {
         let all = [first, other, edited, key(&asked).unwrap()];
         assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), 4, "{all:?}");
         assert_eq!(canary_artifact(&agent_of("replicas: 1"), &context), None);
+    }
+
+    #[tokio::test]
+    async fn a_canary_is_known_by_what_integrations_give_too() {
+        let context = context();
+        let give = |name: &str, of: &str, url: &str| {
+            let origin = slipway_api::integration::origin_of(url);
+            let status = json!({"observedGeneration": 1, "credentialKeys": [], "origin": origin});
+            let spec: serde_json::Value = serde_yaml::from_str(&format!("{{name: I, {of}}}")).unwrap();
+            let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec, "status": status});
+            let integration: Integration = serde_json::from_value(whole).unwrap();
+            context.caches.integrations.insert(Key::new("team-a", name), DeserializeGuard(Ok(integration)));
+        };
+        let llm = |url: &str| give("llm", &format!("openai: {{baseUrl: '{url}'}}"), url);
+        let metrics = |url: &str| give("metrics", &format!("prometheus: {{url: '{url}'}}"), url);
+        let spec = "tools: [t], modelType: openai, modelId: m, canary: {enabled: true, weight: 10, overrides: {modelIntegration: in_llm}}";
+        let agent = agent_of(spec);
+        let artifact = || canary_artifact(&agent, &context);
+        let tool: Tool =
+            serde_yaml::from_str("{metadata: {name: t}, spec: {name: t, type: http, endpoint: /q, integration: metrics}}").unwrap();
+        context.caches.tools.insert(Key::new("team-a", "t"), DeserializeGuard(Ok(tool)));
+        llm("https://llm.example/v1");
+        assert_eq!(artifact(), None, "the Tool has no server yet");
+        metrics("https://p.example");
+        let first = artifact().unwrap();
+        assert_eq!(first.resolved.integrations["llm"], digest(&json!({"baseUrl": "https://llm.example/v1"})));
+        llm("https://other.example/v1");
+        let second = artifact().unwrap();
+        metrics("https://q.example");
+        let keys = [first, second, artifact().unwrap()].map(|artifact| gate::content_key(&artifact));
+        assert_eq!(keys.iter().collect::<std::collections::HashSet<_>>().len(), 3, "{keys:?}");
+        context.caches.integrations.remove(&Key::new("team-a", "llm"));
+        assert_eq!(artifact(), None, "its models have no server");
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Seen {
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
     pub mlflow_uri: Option<String>,
-    /// What of the Tools is something else than the release has that says which they are.
+    /// What of the Tools, and of the server of its models, is something else than the release has that says which they are.
     pub differs: Option<Differs>,
     /// See [`flagger`].
     pub primary_ready: bool,
@@ -59,7 +59,9 @@ pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<It
     targets.extend(runs.map(|run| (Kind::of::<EvaluationRun>(), Key::new(&key.namespace, run))));
     context.caches.references.set(key, targets.clone());
     for workload in workloads {
-        let tools = released_tools::in_force(workload, context).tools;
+        let InForce { tools, model, differs: _ } = released_tools::in_force(workload, context);
+        let key_of_model = model.and_then(Result::ok).and_then(|model| model.key);
+        targets.extend(key_of_model.map(|(secret, _)| (Kind::of::<Secret>(), Key::new(&key.namespace, secret))));
         let tools = || tools.iter().filter_map(|(_, tool)| tool.as_ref());
         targets.extend(header_secrets(tools()).map(|name| (Kind::of::<Secret>(), Key::new(&key.namespace, name))));
         targets.extend(tool_integrations(tools()).map(|name| (Kind::of::<Integration>(), integrations::key(&key.namespace, name))));
@@ -70,10 +72,9 @@ pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<It
 pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let named = Named::of(&workload.agent);
     let namespace = &named.agent.namespace;
-    let InForce { tools, differs } = released_tools::in_force(workload, context);
+    let InForce { tools, model, differs } = released_tools::in_force(workload, context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
-    let model = model(&workload.agent, context);
     let key = model.as_ref().and_then(|model| model.as_ref().ok()?.key.as_ref());
     secrets.extend(key.map(|(secret, _)| secret.clone()));
     let (tool_faults, opened) = integrated(&tools, namespace, context);
@@ -149,13 +150,6 @@ impl Named {
         let integrations = self.integrations.iter().map(|key| (Kind::of::<Integration>(), key.clone()));
         tools.chain(knowledge_bases).chain(skills).chain(policies).chain(integrations).chain(secrets).collect()
     }
-}
-
-/// What an agent's own integration gives its models.
-fn model(agent: &Agent, context: &Context) -> Option<Result<ModelEndpoint, Fault>> {
-    let reference = agent.spec.model_integration.as_deref()?;
-    let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
-    Some(integrations::model(&context.caches, namespace, reference, agent.spec.model_type))
 }
 
 /// Why integrations give Tools nothing, and whose Secrets they open for which.

@@ -200,11 +200,17 @@ fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
     let yaml = agent("tools: [t]") + "---\nkind: Tool\nmetadata: {name: t}\nspec: {name: calculator, type: builtin}\n";
     let documents = documents(&yaml);
     let agent = all::<Agent>(&documents, "Agent").remove(0);
-    let on = |track, lost: &[&str]| {
-        let lost = lost.iter().map(|name| (*name).to_owned()).collect();
-        let differs = Some(Differs { version: 2, lost, ..Differs::default() });
+    let with = |track, differs: Differs| {
+        let differs = Some(Differs { version: 2, ..differs });
         resolve(&agent, track, &Seen { differs, ..seen(&agent, &documents, &settings(None)) }, &settings(None))
     };
+    let on = |track, lost: &[&str]| {
+        let lost = lost.iter().map(|name| (*name).to_owned()).collect();
+        with(track, Differs { lost, ..Differs::default() })
+    };
+    let models = |is_kept: bool| Differs { integration: Some(("llm".to_owned(), is_kept)), ..Differs::default() };
+    assert!(matches!(with(Track::Candidate, models(false)), Resolved::Fault(Fault { reason: "IntegrationChanged", .. })));
+    assert!(matches!(with(Track::Candidate, models(true)), Resolved::Plan(_)));
     assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(Fault { reason: "ToolChanged", .. })));
     assert!(matches!(on(Track::Candidate, &[]), Resolved::Plan(_)));
     let Resolved::Plan(plan) = on(Track::Stable, &["t"]) else { panic!("what serves goes on") };

@@ -41,6 +41,11 @@ impl Ports {
         Self { sign, agent, audience }
     }
 
+    /// Whether tokens are for those that evaluate the agent, and not for itself.
+    pub(super) fn are_evaluators(&self) -> bool {
+        self.audience != self.agent
+    }
+
     /// How far a run is.
     pub(super) async fn ask(&self, address: SocketAddr, run_id: &str) -> Said {
         self.read(address, &format!("{}?results=0", path(run_id)), MAX_ANSWER_BYTES).await

@@ -28,7 +28,7 @@ pub(super) fn model(
                 readable(seen, secret, field)?;
             }
             key_of(seen, secret, name, field)?;
-            Variable::secret(contract::MODEL_API_KEY, secret, *name)
+            Variable::secret(contract::MODEL_API_KEY, secret, name)
         }
         // A Secret of the agent may hold the name.
         None => Variable::Plain { name: contract::MODEL_API_KEY.to_owned(), value: String::new() },
@@ -86,8 +86,10 @@ mod tests {
     #[test]
     fn an_integration_gives_models_their_server_and_key() {
         let none = Variable::Plain { name: "RUNTIME_MODEL_API_KEY".to_owned(), value: String::new() };
-        let endpoint =
-            |secret: Option<&str>| ModelEndpoint { base_url: BASE.to_owned(), key: secret.map(|secret| (secret.to_owned(), "api_key")) };
+        let endpoint = |secret: Option<&str>| ModelEndpoint {
+            base_url: BASE.to_owned(),
+            key: secret.map(|secret| (secret.to_owned(), "api_key".to_owned())),
+        };
         assert_eq!(of(&seen(Ok(endpoint(None)), &[])), Ok((BASE.to_owned(), none)), "no other key goes there");
         let with = |secret: &str| Ok((BASE.to_owned(), Variable::secret("RUNTIME_MODEL_API_KEY", secret, "api_key")));
         assert_eq!(of(&seen(Ok(endpoint(Some("in-llm"))), &[("in-llm", false)])), with("in-llm"));

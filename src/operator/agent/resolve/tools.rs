@@ -10,7 +10,6 @@ use slipway_api::tool::{Protocol, ToolSpec};
 use super::secrets::{key_of, readable};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
-use crate::agent::released_tools::Differs;
 
 /// What came of each Tool that is in use, with words for the place that it comes from.
 type Named = Vec<(String, ToolConfig)>;
@@ -23,13 +22,11 @@ pub(super) fn tools(
     env: &mut Vec<Variable>,
 ) -> Result<(Named, Option<String>), Stop> {
     let mut named = Vec::new();
-    let changed = seen.differs.as_ref().filter(|differs| track == Track::Candidate && !differs.lost.is_empty());
-    if let Some(Differs { version, lost, .. }) = changed {
-        let message = format!(
-            "spec.tools: {} changed since release v{version} was made; a release of what is there now is evaluated in its place",
-            lost.join(", ")
-        );
-        return Err(fault("ToolChanged", message));
+    if let Some(differs) = seen.differs.as_ref().filter(|differs| track == Track::Candidate && !differs.named(false).is_empty()) {
+        let (lost, version) = (differs.named(false), differs.version);
+        let message =
+            format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
+        return Err(fault(if differs.lost.is_empty() { "IntegrationChanged" } else { "ToolChanged" }, message));
     }
     if seen.tools.is_empty() {
         return Ok((named, None));
