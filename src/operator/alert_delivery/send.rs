@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Resource;
 use serde_json::json;
-use slipway_api::Integration;
 use slipway_api::worker::{DELIVER_PATH, DeliverReply, DeliverRequest, DeliveryOutcome};
+use slipway_api::{Integration, ids};
 use slipway_cluster::event::EventSpec;
 use slipway_database::{Delivery, Postponed};
 
@@ -36,12 +36,13 @@ pub(super) struct Report {
     pub failed: bool,
     pub retry_after: Option<Duration>,
     pub has_told: bool,
-    /// Why the database could not be told.
+    /// Why the database could not be told, and what.
     pub trouble: Option<String>,
+    pub unnoted: Option<(Delivery, Sent)>,
 }
 
 /// What became of one message.
-enum Sent {
+pub(super) enum Sent {
     Delivered,
     Again {
         why: String,
@@ -59,8 +60,15 @@ impl AlertDelivery {
     pub(super) async fn deliver(&self, store: &Store<'_>, batch: Batch) -> Report {
         let context = &*self.context;
         let Batch { receiver, messages, failures, has_told } = batch;
-        let mut report =
-            Report { integration: receiver.uid.clone(), delivered: 0, failed: false, retry_after: None, has_told, trouble: None };
+        let mut report = Report {
+            integration: receiver.uid.clone(),
+            delivered: 0,
+            failed: false,
+            retry_after: None,
+            has_told,
+            trouble: None,
+            unnoted: None,
+        };
         let Some(integration) = receiver.integration() else { return report };
         let login = login(context, integration).await;
         for message in &messages {
@@ -73,7 +81,7 @@ impl AlertDelivery {
                 Err(why) => Sent::Held(why.clone()),
             };
             if let Err(why) = self.note(store, &receiver, message, &sent).await {
-                report.trouble = Some(why);
+                (report.trouble, report.unnoted) = (Some(why), Some((message.clone(), sent)));
                 break;
             }
             let (why, retry_after, is_told) = match sent {
@@ -103,6 +111,9 @@ impl AlertDelivery {
         let Some(team) = context.caches.team_of(&receiver.key.namespace) else {
             return Sent::Held("its namespace is not a team's".to_owned());
         };
+        if message.team != ids::team(&team) {
+            return Sent::Gone("the message is another team's".to_owned());
+        }
         let Ok(body) = serde_json::from_str(&message.payload) else { return Sent::Gone("the message cannot be read".to_owned()) };
         let request = DeliverRequest {
             kind: receiver.kind,
@@ -125,30 +136,32 @@ impl AlertDelivery {
     }
 
     async fn note(&self, store: &Store<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
-        let postponed = |error: &String, wait, is_attempt| Postponed { error: error.clone(), wait, is_attempt };
         match sent {
-            Sent::Delivered => {
-                self.count(receiver.kind, "delivered", 1);
-                store.delivered(message).await
-            }
-            Sent::Again { why, retry_after } => {
-                self.count(receiver.kind, "retried", 1);
+            Sent::Delivered => self.count(receiver.kind, "delivered", 1),
+            Sent::Again { .. } | Sent::Refused(_) => self.count(receiver.kind, "retried", 1),
+            Sent::Gone(_) => self.count(receiver.kind, "given_up", 1),
+            Sent::Held(_) => {}
+        }
+        sent.write(store, message).await?;
+        if let (Sent::Gone(why), Some(integration)) = (sent, receiver.integration()) {
+            tell_of_end(&self.context, integration, &message.alert_id, 1, why).await;
+        }
+        Ok(())
+    }
+}
+
+impl Sent {
+    pub(super) async fn write(&self, store: &Store<'_>, message: &Delivery) -> Result<(), String> {
+        let postponed = |error: &String, wait, is_attempt| Postponed { error: error.clone(), wait, is_attempt };
+        match self {
+            Self::Delivered => store.delivered(message).await,
+            Self::Again { why, retry_after } => {
                 let wait = schedule::wait(message.attempts, *retry_after, RandomState::new().build_hasher().finish());
                 store.failed(message, &postponed(why, wait, true)).await
             }
-            Sent::Refused(why) => {
-                self.count(receiver.kind, "retried", 1);
-                store.failed(message, &postponed(why, schedule::REFUSED, true)).await
-            }
-            Sent::Held(why) => store.failed(message, &postponed(why, schedule::HELD, false)).await,
-            Sent::Gone(why) => {
-                self.count(receiver.kind, "given_up", 1);
-                store.give_up(message, why).await?;
-                if let Some(integration) = receiver.integration() {
-                    tell_of_end(&self.context, integration, &message.alert_id, 1, why).await;
-                }
-                Ok(())
-            }
+            Self::Refused(why) => store.failed(message, &postponed(why, schedule::REFUSED, true)).await,
+            Self::Held(why) => store.failed(message, &postponed(why, schedule::HELD, false)).await,
+            Self::Gone(why) => store.give_up(message, why).await,
         }
     }
 }
