@@ -16,7 +16,9 @@ use super::receivers::Receiver;
 use super::store::Store;
 use super::{AlertDelivery, schedule};
 use crate::context::Context;
-use crate::{integrations, worker_call};
+use crate::control_port::Sign;
+use crate::integrations;
+use crate::worker_call::{self, Worker};
 
 /// What is due for an integration.
 pub(super) struct Batch {
@@ -70,14 +72,14 @@ impl AlertDelivery {
             unnoted: None,
         };
         let Some(integration) = receiver.integration() else { return report };
-        let login = login(context, integration).await;
+        let way = self.way(&receiver, integration).await;
         for message in &messages {
             // What has changed meanwhile is taken up by the next look.
             if !receiver.is_current(&context.caches) {
                 break;
             }
-            let sent = match &login {
-                Ok(login) => self.send(&receiver, integration, login, message).await,
+            let sent = match &way {
+                Ok(way) => way.send(&receiver, integration, message).await,
                 Err(why) => Sent::Held(why.clone()),
             };
             if let Err(why) = self.note(store, &receiver, message, &sent).await {
@@ -105,34 +107,14 @@ impl AlertDelivery {
         report
     }
 
-    async fn send(&self, receiver: &Receiver, integration: &Integration, login: &BTreeMap<String, String>, message: &Delivery) -> Sent {
+    /// Finds the way to a receiver, or says why nothing can be sent there.
+    async fn way(&self, receiver: &Receiver, integration: &Integration) -> Result<Way<'_>, String> {
         let context = &*self.context;
-        let Some(sign) = self.sign.as_deref() else { return Sent::Held("this manager has no key to call workers with".to_owned()) };
-        let Some(team) = context.caches.team_of(&receiver.key.namespace) else {
-            return Sent::Held("its namespace is not a team's".to_owned());
-        };
-        if message.team != ids::team(&team) {
-            return Sent::Gone("the message is another team's".to_owned());
-        }
-        let Ok(body) = serde_json::from_str(&message.payload) else { return Sent::Gone("the message cannot be read".to_owned()) };
-        let request = DeliverRequest {
-            kind: receiver.kind,
-            config: integration.spec.config(),
-            credentials: login.clone(),
-            message_id: message.message_id.clone(),
-            body,
-        };
-        let answer: Result<DeliverReply, _> = worker_call::post(context, sign, &team, (DELIVER_PATH, &request)).await;
-        let DeliverReply { outcome, message: why, retry_after_seconds } = match answer {
-            Ok(reply) => reply,
-            Err(fault) => return Sent::Held(fault.to_string()),
-        };
-        match outcome {
-            DeliveryOutcome::Delivered => Sent::Delivered,
-            DeliveryOutcome::Again => Sent::Again { why, retry_after: retry_after_seconds.map(Duration::from_secs) },
-            DeliveryOutcome::Permanent => Sent::Refused(why),
-            DeliveryOutcome::Gone => Sent::Gone(why),
-        }
+        let login = login(context, integration).await?;
+        let sign = self.sign.as_deref().ok_or("this manager has no key to call workers with")?;
+        let team = context.caches.team_of(&receiver.key.namespace).ok_or("its namespace is not a team's")?;
+        let worker = worker_call::find(context, &team).await.map_err(|fault| fault.to_string())?;
+        Ok(Way { sign, worker, team: ids::team(&team), login })
     }
 
     async fn note(&self, store: &Store<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
@@ -147,6 +129,42 @@ impl AlertDelivery {
             tell_of_end(&self.context, integration, &message.alert_id, 1, why).await;
         }
         Ok(())
+    }
+}
+
+/// The way to a receiver, which all messages of a batch go.
+struct Way<'a> {
+    sign: &'a Sign,
+    worker: Worker,
+    /// By id.
+    team: String,
+    login: BTreeMap<String, String>,
+}
+
+impl Way<'_> {
+    async fn send(&self, receiver: &Receiver, integration: &Integration, message: &Delivery) -> Sent {
+        if message.team != self.team {
+            return Sent::Gone("the message is another team's".to_owned());
+        }
+        let Ok(body) = serde_json::from_str(&message.payload) else { return Sent::Gone("the message cannot be read".to_owned()) };
+        let request = DeliverRequest {
+            kind: receiver.kind,
+            config: integration.spec.config(),
+            credentials: self.login.clone(),
+            message_id: message.message_id.clone(),
+            body,
+        };
+        let answer: Result<DeliverReply, _> = self.worker.post(self.sign, (DELIVER_PATH, &request)).await;
+        let DeliverReply { outcome, message: why, retry_after_seconds } = match answer {
+            Ok(reply) => reply,
+            Err(fault) => return Sent::Held(fault.to_string()),
+        };
+        match outcome {
+            DeliveryOutcome::Delivered => Sent::Delivered,
+            DeliveryOutcome::Again => Sent::Again { why, retry_after: retry_after_seconds.map(Duration::from_secs) },
+            DeliveryOutcome::Permanent => Sent::Refused(why),
+            DeliveryOutcome::Gone => Sent::Gone(why),
+        }
     }
 }
 
