@@ -16,7 +16,7 @@ use crate::cluster::TEAM;
 use crate::manager::Manager;
 use crate::{http, table};
 
-/// As many are sent something at once.
+/// As many of a team are sent something at once.
 const RECEIVERS: usize = 8;
 /// To each.
 const MESSAGES: usize = 250;

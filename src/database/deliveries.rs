@@ -1,6 +1,7 @@
 //! Messages about alerts that are to reach integrations: a queue, from which the manager that leads takes what is due. Each integration
 //! has a message of an alert once, and gets those of one alert in their order. No team's login has a right on the table.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -57,8 +58,8 @@ pub struct NewDelivery {
     pub alert_id: String,
     pub stage: AlertStage,
     pub message_id: String,
-    /// JSON of [`MAX_PAYLOAD_BYTES`] at most.
-    pub payload: String,
+    /// JSON of [`MAX_PAYLOAD_BYTES`] at most. Several integrations are sent the same.
+    pub payload: Arc<str>,
     /// How many may wait for the integration, this one included.
     pub most: i64,
 }
@@ -184,22 +185,27 @@ impl Deliveries<'_> {
         Ok(dropped)
     }
 
-    /// Messages of these integrations that are due, those first that have been for longest. Of each alert there is the first alone that
-    /// has not ended; of each integration there are a few.
+    /// Messages of these integrations that are due, of one team after the other, and those first that have been for longest. Of each alert
+    /// there is the first alone that has not ended; of each integration there are a few.
     pub async fn due(&self, integrations: &[String]) -> Result<Vec<Delivery>, Fault> {
         const DUE_NOW: &str = "
-            SELECT found.team, found.agent_id, found.integration, found.alert_id, found.stage, found.message_id, found.payload,
-                   found.attempts, (extract(epoch FROM found.created_at) * 1000000)::bigint AS created
-            FROM unnest($1::text[]) AS i (integration), LATERAL (
-                SELECT d.* FROM slipway.alert_deliveries d
-                WHERE d.integration = i.integration AND d.ended_at IS NULL AND d.due_at <= now()
-                  AND NOT EXISTS (
-                      SELECT FROM slipway.alert_deliveries e
-                      WHERE e.team = d.team AND e.agent_id = d.agent_id AND e.integration = d.integration AND e.alert_id = d.alert_id
-                        AND e.ended_at IS NULL
-                        AND ((e.stage = 'raised' AND d.stage <> 'raised') OR (e.stage = 'risen' AND d.stage = 'resolved')))
-                ORDER BY d.due_at, d.alert_id LIMIT $2) found
-            ORDER BY found.due_at, found.alert_id, found.integration LIMIT $3";
+            SELECT m.team, m.agent_id, m.integration, m.alert_id, m.stage, m.message_id, m.payload, m.attempts,
+                   (extract(epoch FROM m.created_at) * 1000000)::bigint AS created
+            FROM (
+                SELECT found.*, row_number() OVER (PARTITION BY found.team ORDER BY found.due_at, found.alert_id, found.integration) AS turn
+                FROM unnest($1::text[]) AS i (integration), LATERAL (
+                    SELECT d.team, d.agent_id, d.integration, d.alert_id, d.stage, d.due_at FROM slipway.alert_deliveries d
+                    WHERE d.integration = i.integration AND d.ended_at IS NULL AND d.due_at <= now()
+                      AND NOT EXISTS (
+                          SELECT FROM slipway.alert_deliveries e
+                          WHERE e.team = d.team AND e.agent_id = d.agent_id AND e.integration = d.integration AND e.alert_id = d.alert_id
+                            AND e.ended_at IS NULL
+                            AND ((e.stage = 'raised' AND d.stage <> 'raised') OR (e.stage = 'risen' AND d.stage = 'resolved')))
+                    ORDER BY d.due_at, d.alert_id LIMIT $2) found
+                ORDER BY turn, found.due_at, found.alert_id, found.integration LIMIT $3) f
+            JOIN slipway.alert_deliveries m
+              ON m.team = f.team AND m.agent_id = f.agent_id AND m.integration = f.integration AND m.alert_id = f.alert_id AND m.stage = f.stage
+            ORDER BY f.turn, f.due_at, f.alert_id, f.integration";
         in_time(async {
             let mut work = self.0.begin().await?;
             let rows = ask(DUE_NOW).bind(integrations).bind(DUE_OF_ONE).bind(DUE).fetch_all(&mut *work).await?;
@@ -209,11 +215,11 @@ impl Deliveries<'_> {
         .await
     }
 
-    /// Notes that a message has arrived.
+    /// Notes that a message has arrived. What was sent is not kept.
     pub async fn delivered(&self, message: &Delivery) -> Result<(), Fault> {
         const DELIVERED: &str = "
             UPDATE slipway.alert_deliveries
-            SET ended_at = clock_timestamp(), tried_at = clock_timestamp(), attempts = attempts + 1, last_error = NULL
+            SET ended_at = clock_timestamp(), tried_at = clock_timestamp(), attempts = attempts + 1, last_error = NULL, payload = ''
             WHERE team = $1 AND agent_id = $2 AND integration = $3 AND alert_id = $4 AND stage = $5 AND ended_at IS NULL";
         let Delivery { team, agent_id, integration, alert_id, stage, .. } = message;
         in_time(async {
@@ -248,7 +254,8 @@ impl Deliveries<'_> {
     pub async fn give_up(&self, message: &Delivery, error: &str) -> Result<(), Fault> {
         const GIVE_UP: &str = "
             UPDATE slipway.alert_deliveries
-            SET ended_at = clock_timestamp(), tried_at = clock_timestamp(), attempts = attempts + 1, last_error = $6, gave_up = true
+            SET ended_at = clock_timestamp(), tried_at = clock_timestamp(), attempts = attempts + 1, last_error = $6, gave_up = true,
+                payload = ''
             WHERE team = $1 AND agent_id = $2 AND integration = $3 AND alert_id = $4 AND stage = $5 AND ended_at IS NULL";
         let Delivery { team, agent_id, integration, alert_id, stage, .. } = message;
         in_time(async {
@@ -263,7 +270,7 @@ impl Deliveries<'_> {
     /// Ends messages of these integrations that have waited for so long.
     pub async fn give_up_older(&self, integrations: &[String], than: Duration) -> Result<Vec<GivenUp>, Fault> {
         const GIVE_UP: &str = "
-            UPDATE slipway.alert_deliveries SET ended_at = clock_timestamp(), gave_up = true
+            UPDATE slipway.alert_deliveries SET ended_at = clock_timestamp(), gave_up = true, payload = ''
             WHERE integration = ANY ($1) AND ended_at IS NULL AND created_at < now() - $2 * interval '1 second'
             RETURNING integration, agent_id, alert_id, stage, last_error";
         in_long_time(async {
@@ -275,14 +282,15 @@ impl Deliveries<'_> {
         .await
     }
 
-    /// Makes all messages of these integrations due at once: something has changed, so that they may arrive now.
-    pub async fn hasten(&self, integrations: &[String]) -> Result<(), Fault> {
+    /// Makes those messages of these integrations due at once that would be within so long: they may arrive now.
+    pub async fn hasten(&self, integrations: &[String], within: Duration) -> Result<(), Fault> {
         const HASTEN: &str = "
             UPDATE slipway.alert_deliveries SET due_at = clock_timestamp()
-            WHERE integration = ANY ($1) AND ended_at IS NULL AND due_at > clock_timestamp()";
+            WHERE integration = ANY ($1) AND ended_at IS NULL AND due_at > clock_timestamp()
+              AND due_at <= clock_timestamp() + $2 * interval '1 second'";
         in_long_time(async {
             let mut work = self.0.begin_long().await?;
-            ask(HASTEN).bind(integrations).execute(&mut *work).await?;
+            ask(HASTEN).bind(integrations).bind(within.as_secs_f64()).execute(&mut *work).await?;
             work.commit().await
         })
         .await

@@ -45,8 +45,9 @@ use store::Store;
 
 /// How often it is looked for messages that are due.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// To how many integrations messages are sent at once.
-const AT_ONCE: usize = 8;
+/// To how many integrations messages are sent at once, and to how many of one team: slow receivers hold up no other team.
+const AT_ONCE: usize = 16;
+const AT_ONCE_OF_TEAM: usize = 8;
 
 /// How alerts get to an integration. The integration controller writes it into the status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl AlertDelivery {
             loop {
                 tokio::select! {
                     Some(report) = running.next(), if !running.is_empty() => {
-                        if self.note_report(&store, &mut course, &report).await {
+                        if self.note_report(&store, &mut course, report).await {
                             break;
                         }
                     }
@@ -114,13 +115,18 @@ impl AlertDelivery {
             store.forget(&changes.gone).await?;
         }
         if !changes.other.is_empty() {
-            store.hasten(&changes.other).await?;
+            store.hasten(&changes.other, schedule::REFUSED).await?;
         }
         course.take(changes);
         let (all, now) = (receivers.iter().map(|receiver| receiver.uid.clone()).collect::<Vec<_>>(), Instant::now());
         if all.is_empty() {
             self.tell(&receivers, &[]);
             return Ok(Vec::new());
+        }
+        // Where nothing can be noted, nothing is sent: it would be sent again by each look.
+        while let Some((message, sent)) = course.unnoted() {
+            sent.write(store, message).await?;
+            course.noted();
         }
         if course.is_time_to_give_up(now) {
             let given_up = store.give_up_older(&all, schedule::EXPIRY).await?;
@@ -138,16 +144,17 @@ impl AlertDelivery {
     }
 
     /// Whether there may be more to send at once.
-    async fn note_report(&self, store: &Store<'_>, course: &mut Course, report: &Report) -> bool {
+    async fn note_report(&self, store: &Store<'_>, course: &mut Course, report: Report) -> bool {
         if let Some(why) = &report.trouble {
             self.note_trouble(Some(why));
         }
+        let (integration, has_delivered) = (report.integration.clone(), report.delivered > 0);
         let is_back = course.note(report, Instant::now());
-        // What has waited while nothing arrived may be sent now.
-        if is_back && let Err(why) = store.hasten(std::slice::from_ref(&report.integration)).await {
+        // What has waited while nothing arrived may be sent now. What was refused waits on.
+        if is_back && let Err(why) = store.hasten(&[integration], schedule::LONGEST).await {
             self.note_trouble(Some(&why));
         }
-        report.delivered > 0
+        has_delivered
     }
 
     async fn give_up(&self, course: &mut Course, receivers: &[Receiver], given_up: Vec<GivenUp>) {

@@ -32,25 +32,45 @@ pub(crate) enum Fault {
     Refused { team: String, status: StatusCode, words: String },
 }
 
-/// Posts to the worker of a team, by slug. The answer has come within the time of a control port's.
+/// A team's worker, where it was found.
+pub(crate) struct Worker {
+    /// By slug.
+    team: String,
+    address: SocketAddr,
+}
+
+/// Posts to the worker of a team, by slug.
 pub(crate) async fn post<T: DeserializeOwned>(
     context: &Context,
     sign: &Sign,
     team: &str,
-    (path, body): (&str, &impl Serialize),
+    what: (&str, &impl Serialize),
 ) -> Result<T, Fault> {
-    let absent = |why: String| Fault::Absent { team: team.to_owned(), why };
-    let broken = |error: serde_json::Error| Fault::Call { team: team.to_owned(), fault: control_port::Fault::Answer(Box::new(error)) };
-    let address = address(context, team).await.map_err(absent)?;
-    let token = sign(&ids::team(team)).ok_or_else(|| absent("no token can be signed for it".to_owned()))?;
-    let body = serde_json::to_vec(body).map_err(broken)?.into();
-    let call = Call { method: Method::POST, path, token: &token, body, max_answer_bytes: MAX_ANSWER_BYTES };
-    let answer = control_port::call(address, call).await.map_err(|fault| Fault::Call { team: team.to_owned(), fault })?;
-    if !answer.status.is_success() {
-        let words = String::from_utf8_lossy(&answer.body).chars().take(512).collect();
-        return Err(Fault::Refused { team: team.to_owned(), status: answer.status, words });
+    find(context, team).await?.post(sign, what).await
+}
+
+/// Looks for the worker of a team, by slug, for several calls in a row.
+pub(crate) async fn find(context: &Context, team: &str) -> Result<Worker, Fault> {
+    let address = address(context, team).await.map_err(|why| Fault::Absent { team: team.to_owned(), why })?;
+    Ok(Worker { team: team.to_owned(), address })
+}
+
+impl Worker {
+    /// The answer has come within the time of a control port's.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, sign: &Sign, (path, body): (&str, &impl Serialize)) -> Result<T, Fault> {
+        let team = || self.team.clone();
+        let broken = |error: serde_json::Error| Fault::Call { team: team(), fault: control_port::Fault::Answer(Box::new(error)) };
+        let unsigned = || Fault::Absent { team: team(), why: "no token can be signed for it".to_owned() };
+        let token = sign(&ids::team(&self.team)).ok_or_else(unsigned)?;
+        let body = serde_json::to_vec(body).map_err(broken)?.into();
+        let call = Call { method: Method::POST, path, token: &token, body, max_answer_bytes: MAX_ANSWER_BYTES };
+        let answer = control_port::call(self.address, call).await.map_err(|fault| Fault::Call { team: team(), fault })?;
+        if !answer.status.is_success() {
+            let words = String::from_utf8_lossy(&answer.body).chars().take(512).collect();
+            return Err(Fault::Refused { team: team(), status: answer.status, words });
+        }
+        serde_json::from_slice(&answer.body).map_err(broken)
     }
-    serde_json::from_slice(&answer.body).map_err(broken)
 }
 
 /// The cluster address of the worker's Service, if that is this Team's own; otherwise what is wrong.

@@ -9,6 +9,7 @@ CREATE TABLE slipway.alert_deliveries (
     stage text COLLATE "C" NOT NULL CHECK (stage IN ('raised', 'risen', 'resolved')),
     -- The same for each attempt.
     message_id text NOT NULL CHECK (octet_length(message_id) <= 64),
+    -- Empty from its end on.
     payload text NOT NULL CHECK (octet_length(payload) <= 8192),
     created_at timestamptz NOT NULL,
     due_at timestamptz NOT NULL,

@@ -1,7 +1,7 @@
 //! What is remembered of deliveries while this process leads: who is being sent something, who is left alone for a while, and how
 //! Integrations were when their messages were tried. It may be lost: all is tried again then.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,8 +9,8 @@ use slipway_database::{Delivery, Waiting};
 use tokio::time::Instant;
 
 use super::receivers::{Receiver, State};
-use super::send::{Batch, Report};
-use super::{AT_ONCE, schedule};
+use super::send::{Batch, Report, Sent};
+use super::{AT_ONCE, AT_ONCE_OF_TEAM, schedule};
 use crate::caches::Caches;
 
 /// How often it is looked for what has waited for too long.
@@ -22,7 +22,10 @@ const MIN_TELL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Course {
     /// By UID, as are all.
     seen: HashMap<String, State>,
-    busy: HashSet<String>,
+    /// With their namespaces.
+    busy: HashMap<String, String>,
+    /// What became of messages where it could not be noted: of one batch one.
+    unnoted: Vec<(Delivery, Sent)>,
     pauses: HashMap<String, Pause>,
     /// The day on which an Event last told that nothing arrives.
     told: HashMap<String, String>,
@@ -51,7 +54,8 @@ impl Course {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             seen: HashMap::new(),
-            busy: HashSet::new(),
+            busy: HashMap::new(),
+            unnoted: Vec::new(),
             pauses: HashMap::new(),
             told: HashMap::new(),
             is_dirty: true,
@@ -103,12 +107,27 @@ impl Course {
     }
 
     pub(super) fn may_send(&self, integration: &str, now: Instant) -> bool {
-        !self.busy.contains(integration) && self.pauses.get(integration).is_none_or(|pause| pause.until <= now)
+        !self.busy.contains_key(integration) && self.pauses.get(integration).is_none_or(|pause| pause.until <= now)
     }
 
     /// Whether as many are being sent something as may be.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.len() >= AT_ONCE
+    }
+
+    fn is_free(&self, receiver: &Receiver) -> bool {
+        let of_team = self.busy.values().filter(|namespace| **namespace == receiver.key.namespace).count();
+        !self.busy.contains_key(&receiver.uid) && !self.is_busy() && of_team < AT_ONCE_OF_TEAM
+    }
+
+    /// What of a message is to be noted before any other is sent.
+    pub(super) fn unnoted(&self) -> Option<&(Delivery, Sent)> {
+        self.unnoted.last()
+    }
+
+    pub(super) fn noted(&mut self) {
+        self.unnoted.pop();
+        self.is_dirty = true;
     }
 
     /// What is due, by integration, as far as there are hands for it.
@@ -120,8 +139,8 @@ impl Course {
                 continue;
             }
             let receiver = receivers.iter().find(|receiver| receiver.uid == message.integration);
-            let Some(receiver) = receiver.filter(|receiver| !self.busy.contains(&receiver.uid) && !self.is_busy()) else { continue };
-            self.busy.insert(receiver.uid.clone());
+            let Some(receiver) = receiver.filter(|receiver| self.is_free(receiver)) else { continue };
+            self.busy.insert(receiver.uid.clone(), receiver.key.namespace.clone());
             let failures = self.pauses.get(&receiver.uid).map_or(0, |pause| pause.failures);
             let has_told = self.told.get(&receiver.uid) == Some(&today());
             batches.push(Batch { receiver: receiver.clone(), messages: vec![message], failures, has_told });
@@ -130,10 +149,11 @@ impl Course {
     }
 
     /// Whether messages arrive again after some did not.
-    pub(super) fn note(&mut self, report: &Report, now: Instant) -> bool {
+    pub(super) fn note(&mut self, report: Report, now: Instant) -> bool {
         let uid = &report.integration;
         self.busy.remove(uid);
         self.is_dirty = true;
+        self.unnoted.extend(report.unnoted);
         if report.has_told {
             self.told.insert(uid.clone(), today());
         }

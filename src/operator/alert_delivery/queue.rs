@@ -1,6 +1,6 @@
 //! The queue of a platform without a database: in memory, so that it ends with the process. Pure; it does as the table does.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,7 +8,8 @@ use slipway_database::{AlertStage, Delivery, GivenUp, NewDelivery, Postponed, Wa
 
 /// How many messages wait at most, of all teams together.
 const MAX_WAITING: usize = 1_000;
-/// How many alerts are remembered, of which integrations have heard and that have not ended.
+/// How many alerts are remembered, of which integrations have heard and that have not ended. Those of agents that are deleted never end:
+/// the oldest are forgotten.
 const MAX_BEGUN: usize = 20_000;
 /// As many are due at once of one integration, and in all, as of the table.
 const DUE_OF_ONE: usize = 20;
@@ -18,8 +19,8 @@ const DUE: usize = 160;
 pub(super) struct Queue {
     /// In the order in which they came.
     waiting: Vec<Entry>,
-    /// Integrations and the alerts that they have heard of.
-    begun: HashSet<(String, String)>,
+    /// Integrations and the alerts that they have heard of, and when they last did.
+    begun: HashMap<(String, String), Timestamp>,
     ended: HashMap<String, Ended>,
 }
 
@@ -54,7 +55,7 @@ impl Queue {
         for message in messages {
             let NewDelivery { integration, alert_id, stage, .. } = message;
             let alert = (integration.clone(), alert_id.clone());
-            let has_begun = self.begun.contains(&alert);
+            let has_begun = self.begun.contains_key(&alert);
             let waits = self.waiting.iter().any(|entry| entry.is_about(integration, alert_id) && entry.message.stage == *stage);
             let is_wanted = match stage {
                 AlertStage::Raised => !has_begun,
@@ -64,20 +65,30 @@ impl Queue {
             if waits || !is_wanted {
                 continue;
             }
+            if *stage == AlertStage::Resolved {
+                self.begun.remove(&alert);
+            }
             let of_it = self.waiting.iter().filter(|entry| entry.message.integration == *integration).count();
-            let has_room = i64::try_from(of_it).is_ok_and(|count| count < message.most) && self.begun.len() < MAX_BEGUN;
-            if self.waiting.len() >= MAX_WAITING || !has_room {
+            if self.waiting.len() >= MAX_WAITING || i64::try_from(of_it).is_ok_and(|count| count >= message.most) {
                 dropped.push((integration.clone(), 1));
                 continue;
             }
-            if *stage == AlertStage::Resolved {
-                self.begun.remove(&alert);
-            } else {
-                self.begun.insert(alert);
+            if *stage != AlertStage::Resolved {
+                self.remember(alert, now);
             }
             self.waiting.push(Entry { message: waits_since(message, now), due_at: now, failed_at: None, tried_at: None, last_error: None });
         }
         dropped
+    }
+
+    fn remember(&mut self, alert: (String, String), now: Timestamp) {
+        if self.begun.len() >= MAX_BEGUN && !self.begun.contains_key(&alert) {
+            let oldest = self.begun.iter().min_by_key(|(_, heard_at)| **heard_at).map(|(alert, _)| alert.clone());
+            if let Some(oldest) = oldest {
+                self.begun.remove(&oldest);
+            }
+        }
+        self.begun.insert(alert, now);
     }
 
     pub(super) fn due(&self, integrations: &[String], now: Timestamp) -> Vec<Delivery> {
@@ -136,8 +147,10 @@ impl Queue {
         old.into_iter().map(end).collect()
     }
 
-    pub(super) fn hasten(&mut self, integrations: &[String], now: Timestamp) {
-        for entry in self.waiting.iter_mut().filter(|entry| integrations.contains(&entry.message.integration)) {
+    pub(super) fn hasten(&mut self, integrations: &[String], within: Duration, now: Timestamp) {
+        let end = now.saturating_add(within).unwrap_or(Timestamp::MAX);
+        let is_meant = |entry: &&mut Entry| integrations.contains(&entry.message.integration) && entry.due_at <= end;
+        for entry in self.waiting.iter_mut().filter(is_meant) {
             entry.due_at = entry.due_at.min(now);
         }
     }
@@ -170,14 +183,14 @@ impl Queue {
 
     pub(super) fn forget(&mut self, integrations: &[String]) {
         self.waiting.retain(|entry| !integrations.contains(&entry.message.integration));
-        self.begun.retain(|(integration, _)| !integrations.contains(integration));
+        self.begun.retain(|(integration, _), _| !integrations.contains(integration));
         self.ended.retain(|integration, _| !integrations.contains(integration));
     }
 }
 
 fn waits_since(message: &NewDelivery, now: Timestamp) -> Delivery {
     let NewDelivery { team, agent_id, integration, alert_id, stage, message_id, payload, most: _ } = message.clone();
-    Delivery { team, agent_id, integration, alert_id, stage, message_id, payload, created_at: now, attempts: 0 }
+    Delivery { team, agent_id, integration, alert_id, stage, message_id, payload: payload.to_string(), created_at: now, attempts: 0 }
 }
 
 #[cfg(test)]
@@ -195,7 +208,7 @@ mod tests {
             alert_id: alert.to_owned(),
             stage,
             message_id: format!("msg_{integration}_{alert}_{}", stage.as_str()),
-            payload: "{}".to_owned(),
+            payload: "{}".into(),
             most: 1_000,
         }
     }
@@ -250,6 +263,16 @@ mod tests {
         }
         let more = [few.clone(), NewDelivery { alert_id: "al_2".to_owned(), message_id: "msg_2".to_owned(), ..few }];
         assert_eq!(queue.enqueue(&more, start()), [("few".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn alerts_that_never_end_are_in_the_way_of_none() {
+        let mut queue = Queue::default();
+        queue.begun.extend((0..MAX_BEGUN).map(|n| (("one".to_owned(), format!("old_{n}")), start())));
+        assert_eq!(queue.enqueue(&[message("one", "new", Raised)], later(1)), []);
+        assert_eq!(queue.begun.len(), MAX_BEGUN);
+        assert_eq!(queue.enqueue(&[message("one", "new", Resolved)], later(2)), []);
+        assert_eq!((queue.begun.len(), queue.waiting.len()), (MAX_BEGUN - 1, 2));
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::time::Duration;
 /// For how long a message is tried.
 pub(super) const EXPIRY: Duration = Duration::from_hours(24);
 /// A message that was refused waits for a change of its integration, or until it is given up.
-pub(super) const REFUSED: Duration = Duration::from_hours(25);
+pub(super) const REFUSED: Duration = Duration::from_hours(48);
+/// All others wait for less, and refused ones for more as long as they are not given up.
+pub(super) const LONGEST: Duration = Duration::from_hours(2);
 /// A message that could not be sent, for want of a worker or a login, comes up again this soon: nothing was asked of the receiver.
 pub(super) const HELD: Duration = Duration::from_secs(10);
 
@@ -58,6 +60,13 @@ mod tests {
         assert_eq!(wait(0, Some(seconds(1)), 0), seconds(8), "not for less than there is");
         assert_eq!(wait(0, Some(seconds(100_000)), 0), seconds(3_600));
         assert_eq!(pause(1, Some(seconds(100_000))), seconds(3_600));
+    }
+
+    #[test]
+    fn a_message_that_was_refused_is_told_from_others_by_its_time() {
+        let longest = (0..401).map(|dice| wait(99, Some(Duration::MAX), dice)).max();
+        assert!(longest < Some(LONGEST) && HELD < LONGEST, "{longest:?}");
+        assert!(REFUSED - EXPIRY > LONGEST);
     }
 
     #[test]

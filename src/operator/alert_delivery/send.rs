@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Resource;
 use serde_json::json;
-use slipway_api::Integration;
 use slipway_api::worker::{DELIVER_PATH, DeliverReply, DeliverRequest, DeliveryOutcome};
+use slipway_api::{Integration, ids};
 use slipway_cluster::event::EventSpec;
 use slipway_database::{Delivery, Postponed};
 
@@ -16,7 +16,9 @@ use super::receivers::Receiver;
 use super::store::Store;
 use super::{AlertDelivery, schedule};
 use crate::context::Context;
-use crate::{integrations, worker_call};
+use crate::control_port::Sign;
+use crate::integrations;
+use crate::worker_call::{self, Worker};
 
 /// What is due for an integration.
 pub(super) struct Batch {
@@ -36,12 +38,13 @@ pub(super) struct Report {
     pub failed: bool,
     pub retry_after: Option<Duration>,
     pub has_told: bool,
-    /// Why the database could not be told.
+    /// Why the database could not be told, and what.
     pub trouble: Option<String>,
+    pub unnoted: Option<(Delivery, Sent)>,
 }
 
 /// What became of one message.
-enum Sent {
+pub(super) enum Sent {
     Delivered,
     Again {
         why: String,
@@ -59,21 +62,28 @@ impl AlertDelivery {
     pub(super) async fn deliver(&self, store: &Store<'_>, batch: Batch) -> Report {
         let context = &*self.context;
         let Batch { receiver, messages, failures, has_told } = batch;
-        let mut report =
-            Report { integration: receiver.uid.clone(), delivered: 0, failed: false, retry_after: None, has_told, trouble: None };
+        let mut report = Report {
+            integration: receiver.uid.clone(),
+            delivered: 0,
+            failed: false,
+            retry_after: None,
+            has_told,
+            trouble: None,
+            unnoted: None,
+        };
         let Some(integration) = receiver.integration() else { return report };
-        let login = login(context, integration).await;
+        let way = self.way(&receiver, integration).await;
         for message in &messages {
             // What has changed meanwhile is taken up by the next look.
             if !receiver.is_current(&context.caches) {
                 break;
             }
-            let sent = match &login {
-                Ok(login) => self.send(&receiver, integration, login, message).await,
+            let sent = match &way {
+                Ok(way) => way.send(&receiver, integration, message).await,
                 Err(why) => Sent::Held(why.clone()),
             };
             if let Err(why) = self.note(store, &receiver, message, &sent).await {
-                report.trouble = Some(why);
+                (report.trouble, report.unnoted) = (Some(why), Some((message.clone(), sent)));
                 break;
             }
             let (why, retry_after, is_told) = match sent {
@@ -97,21 +107,54 @@ impl AlertDelivery {
         report
     }
 
-    async fn send(&self, receiver: &Receiver, integration: &Integration, login: &BTreeMap<String, String>, message: &Delivery) -> Sent {
+    /// Finds the way to a receiver, or says why nothing can be sent there.
+    async fn way(&self, receiver: &Receiver, integration: &Integration) -> Result<Way<'_>, String> {
         let context = &*self.context;
-        let Some(sign) = self.sign.as_deref() else { return Sent::Held("this manager has no key to call workers with".to_owned()) };
-        let Some(team) = context.caches.team_of(&receiver.key.namespace) else {
-            return Sent::Held("its namespace is not a team's".to_owned());
-        };
+        let login = login(context, integration).await?;
+        let sign = self.sign.as_deref().ok_or("this manager has no key to call workers with")?;
+        let team = context.caches.team_of(&receiver.key.namespace).ok_or("its namespace is not a team's")?;
+        let worker = worker_call::find(context, &team).await.map_err(|fault| fault.to_string())?;
+        Ok(Way { sign, worker, team: ids::team(&team), login })
+    }
+
+    async fn note(&self, store: &Store<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
+        match sent {
+            Sent::Delivered => self.count(receiver.kind, "delivered", 1),
+            Sent::Again { .. } | Sent::Refused(_) => self.count(receiver.kind, "retried", 1),
+            Sent::Gone(_) => self.count(receiver.kind, "given_up", 1),
+            Sent::Held(_) => {}
+        }
+        sent.write(store, message).await?;
+        if let (Sent::Gone(why), Some(integration)) = (sent, receiver.integration()) {
+            tell_of_end(&self.context, integration, &message.alert_id, 1, why).await;
+        }
+        Ok(())
+    }
+}
+
+/// The way to a receiver, which all messages of a batch go.
+struct Way<'a> {
+    sign: &'a Sign,
+    worker: Worker,
+    /// By id.
+    team: String,
+    login: BTreeMap<String, String>,
+}
+
+impl Way<'_> {
+    async fn send(&self, receiver: &Receiver, integration: &Integration, message: &Delivery) -> Sent {
+        if message.team != self.team {
+            return Sent::Gone("the message is another team's".to_owned());
+        }
         let Ok(body) = serde_json::from_str(&message.payload) else { return Sent::Gone("the message cannot be read".to_owned()) };
         let request = DeliverRequest {
             kind: receiver.kind,
             config: integration.spec.config(),
-            credentials: login.clone(),
+            credentials: self.login.clone(),
             message_id: message.message_id.clone(),
             body,
         };
-        let answer: Result<DeliverReply, _> = worker_call::post(context, sign, &team, (DELIVER_PATH, &request)).await;
+        let answer: Result<DeliverReply, _> = self.worker.post(self.sign, (DELIVER_PATH, &request)).await;
         let DeliverReply { outcome, message: why, retry_after_seconds } = match answer {
             Ok(reply) => reply,
             Err(fault) => return Sent::Held(fault.to_string()),
@@ -123,32 +166,20 @@ impl AlertDelivery {
             DeliveryOutcome::Gone => Sent::Gone(why),
         }
     }
+}
 
-    async fn note(&self, store: &Store<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
+impl Sent {
+    pub(super) async fn write(&self, store: &Store<'_>, message: &Delivery) -> Result<(), String> {
         let postponed = |error: &String, wait, is_attempt| Postponed { error: error.clone(), wait, is_attempt };
-        match sent {
-            Sent::Delivered => {
-                self.count(receiver.kind, "delivered", 1);
-                store.delivered(message).await
-            }
-            Sent::Again { why, retry_after } => {
-                self.count(receiver.kind, "retried", 1);
+        match self {
+            Self::Delivered => store.delivered(message).await,
+            Self::Again { why, retry_after } => {
                 let wait = schedule::wait(message.attempts, *retry_after, RandomState::new().build_hasher().finish());
                 store.failed(message, &postponed(why, wait, true)).await
             }
-            Sent::Refused(why) => {
-                self.count(receiver.kind, "retried", 1);
-                store.failed(message, &postponed(why, schedule::REFUSED, true)).await
-            }
-            Sent::Held(why) => store.failed(message, &postponed(why, schedule::HELD, false)).await,
-            Sent::Gone(why) => {
-                self.count(receiver.kind, "given_up", 1);
-                store.give_up(message, why).await?;
-                if let Some(integration) = receiver.integration() {
-                    tell_of_end(&self.context, integration, &message.alert_id, 1, why).await;
-                }
-                Ok(())
-            }
+            Self::Refused(why) => store.failed(message, &postponed(why, schedule::REFUSED, true)).await,
+            Self::Held(why) => store.failed(message, &postponed(why, schedule::HELD, false)).await,
+            Self::Gone(why) => store.give_up(message, why).await,
         }
     }
 }

@@ -120,11 +120,11 @@ impl Store<'_> {
         }
     }
 
-    pub(super) async fn hasten(&self, integrations: &[String]) -> Result<(), String> {
+    pub(super) async fn hasten(&self, integrations: &[String], within: Duration) -> Result<(), String> {
         match self {
-            Self::Database(tenancy) => tenancy.hasten_deliveries(integrations).await,
+            Self::Database(tenancy) => tenancy.hasten_deliveries(integrations, within).await,
             Self::Memory(queue) => {
-                locked(&queue.memory).hasten(integrations, Timestamp::now());
+                locked(&queue.memory).hasten(integrations, within, Timestamp::now());
                 Ok(())
             }
         }

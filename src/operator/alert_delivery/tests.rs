@@ -139,10 +139,11 @@ struct World {
 }
 
 impl World {
-    /// `number` tells the workers of tests that run at once apart.
+    /// `number` tells the workers of tests that run at once apart, and the process those of programs that do.
     async fn new(number: u8, postgres: Option<Postgres>) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
-        let (script, address) = (Shared::default(), Ipv4Addr::new(127, 0, 88, number));
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let (script, address) = (Shared::default(), Ipv4Addr::new(127, high, low, 100 + number));
         worker_at(address, script.clone()).await;
         let delivery = Self::manager(postgres.as_ref(), address, &script).await;
         let world = Self { postgres, script, address, delivery, course: Course::new(Instant::now()) };
@@ -204,7 +205,7 @@ impl World {
             alert_id: alert.to_owned(),
             stage,
             message_id: id("uid-of-hook", alert, stage),
-            payload: payload(&Key::new("team-a", "helper"), &AlertTurn { stage, id: alert, alert: &raised, created_at: now, now }),
+            payload: payload(&Key::new("team-a", "helper"), &AlertTurn { stage, id: alert, alert: &raised, created_at: now, now }).into(),
             most: 1_000,
         }
     }
@@ -227,14 +228,14 @@ impl World {
         let store = Store::of(&self.delivery.context);
         for batch in self.delivery.look(&store, &mut self.course).await.unwrap() {
             let report = self.delivery.deliver(&store, batch).await;
-            self.delivery.note_report(&store, &mut self.course, &report).await;
+            self.delivery.note_report(&store, &mut self.course, report).await;
         }
     }
 
     /// The same, as if everybody had waited for long enough.
     async fn later(&mut self) {
         self.course.end_pauses(Instant::now());
-        Store::of(&self.delivery.context).hasten(&["uid-of-hook".to_owned()]).await.unwrap();
+        Store::of(&self.delivery.context).hasten(&["uid-of-hook".to_owned()], schedule::LONGEST).await.unwrap();
         self.round().await;
     }
 
@@ -340,13 +341,18 @@ async fn what_is_refused_waits_for_another_integration() {
     world.course.end_pauses(Instant::now());
     world.round().await;
     assert_eq!(world.sent().len(), 1, "nothing has changed");
+    // That others arrive is none.
+    world.queue(&[World::message("al_0", Raised)]).await;
+    world.round().await;
+    world.round().await;
+    assert_eq!(named(&world.sent())[1..], [("al_0", "alert.raised")]);
     // A status that was written is no change.
     world.integration(1, "hook", &json!({"status": {"phase": "Error"}}));
     world.round().await;
-    assert_eq!(world.sent().len(), 1);
+    assert_eq!(world.sent().len(), 2);
     world.integration(2, "hook", &json!({"spec": {"webhook": {"url": "https://hook.example/other"}}}));
     world.round().await;
-    assert_eq!(world.script.lock().unwrap().sent[1]["config"]["url"], "https://hook.example/other");
+    assert_eq!(world.script.lock().unwrap().sent[2]["config"]["url"], "https://hook.example/other");
     // Nor does another login leave it waiting.
     world.queue(&[World::message("al_2", Raised)]).await;
     world.answers(&[reply("permanent", "it refuses the login (status 401)")]);
@@ -354,7 +360,35 @@ async fn what_is_refused_waits_for_another_integration() {
     let secret = SecretState { readable: false, keys: Vec::new(), origin: None, hash: [7; 32] };
     world.caches().secrets.insert(Key::new("team-a", "in-hook"), secret);
     world.round().await;
-    assert_eq!(named(&world.sent())[2..], [("al_2", "alert.raised"), ("al_2", "alert.raised")]);
+    assert_eq!(named(&world.sent())[3..], [("al_2", "alert.raised"), ("al_2", "alert.raised")]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_noted_is_not_sent_again() {
+    let mut world = World::new(10, Some(Postgres::start())).await;
+    world.queue(&[World::message("al_1", Raised), World::message("al_2", Raised)]).await;
+    let sql = |world: &World, sql: &str| drop(world.postgres.as_ref().unwrap().psql(sql));
+    sql(&world, "CREATE FUNCTION slipway.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM 1 / 0; RETURN new; END'");
+    sql(&world, "CREATE TRIGGER no BEFORE UPDATE ON slipway.alert_deliveries FOR EACH ROW EXECUTE FUNCTION slipway.no()");
+    world.round().await;
+    for _ in 0..2 {
+        let store = Store::of(&world.delivery.context);
+        assert!(world.delivery.look(&store, &mut world.course).await.is_err());
+    }
+    assert_eq!(named(&world.sent()), [("al_1", "alert.raised")]);
+    sql(&world, "DROP TRIGGER no ON slipway.alert_deliveries");
+    world.round().await;
+    world.round().await;
+    assert_eq!(named(&world.sent()), [("al_1", "alert.raised"), ("al_2", "alert.raised")], "once each");
+}
+
+#[tokio::test]
+async fn what_is_of_another_team_is_not_sent() {
+    let mut world = World::new(11, Some(Postgres::start())).await;
+    world.queue(&[NewDelivery { team: "tk_b".to_owned(), ..World::message("al_1", Raised) }, World::message("al_2", Raised)]).await;
+    world.round().await;
+    world.later().await;
+    assert_eq!(named(&world.sent()), [("al_2", "alert.raised")]);
 }
 
 #[tokio::test]

@@ -103,40 +103,45 @@ pub(super) async fn apply(
 ) -> Result<(), String> {
     let Memory { announcements, outbox, has_begun, .. } = memory;
     let Changes { mut standing, resolved } = changes;
+    // What an earlier pass has left goes first: while it cannot be queued nothing is added to it, and an end comes after its beginning.
+    outbox.queue(context, tenancy).await?;
     let (written, kept): (Vec<_>, Vec<_>) = standing.drain(..).partition(|standing| standing.is_written);
-    for Standing { agent, alert, row, .. } in written.iter().filter(|standing| standing.has_risen) {
-        if let Some(row) = row {
+    for Standing { agent, alert, row, has_risen, .. } in &written {
+        if let (Some(row), true) = (row, *has_risen) {
             outbox.add(agent, &AlertTurn { stage: AlertStage::Risen, id: &row.id, alert, created_at: row.created_at, now });
+            outbox.queue_many(context, tenancy).await?;
         }
     }
-    // With what an earlier pass has left.
     outbox.queue(context, tenancy).await?;
     for part in written.chunks(PART) {
         let alerts: Vec<RaisedAlert> = part.iter().map(|standing| standing.alert.clone()).collect();
         let rows = tenancy.raise_alerts(&alerts).await?;
+        let mut queued = Ok(());
         for (Standing { agent, alert, has_risen, .. }, row) in part.iter().zip(&rows) {
             if row.is_new || *has_risen {
                 announcements.raised(agent, &row.id, alert);
             }
             if row.is_new {
                 outbox.add(agent, &AlertTurn { stage: AlertStage::Raised, id: &row.id, alert, created_at: row.created_at, now });
+                // Their rows are there: should it fail, the others of this part are kept for the next pass, too.
+                if queued.is_ok() {
+                    queued = outbox.queue_many(context, tenancy).await;
+                }
             }
         }
+        queued?;
     }
-    for (agent, row, alert) in written
-        .iter()
-        .chain(&kept)
-        .filter(|_| !*has_begun)
-        .filter_map(|standing| Some((standing.agent, standing.row.as_ref()?, &standing.alert)))
-    {
-        if now.duration_since(row.created_at) <= OF_LATE {
-            announcements.raised(agent, &row.id, alert);
-            outbox.add(agent, &AlertTurn { stage: AlertStage::Raised, id: &row.id, alert, created_at: row.created_at, now });
-        }
+    for Standing { agent, alert, row, .. } in written.iter().chain(&kept) {
+        let is_of_late = |at| !*has_begun && now.duration_since(at) <= OF_LATE;
+        let Some(row) = row.as_ref().filter(|row| is_of_late(row.created_at)) else { continue };
+        announcements.raised(agent, &row.id, alert);
+        outbox.add(agent, &AlertTurn { stage: AlertStage::Raised, id: &row.id, alert, created_at: row.created_at, now });
+        outbox.queue_many(context, tenancy).await?;
     }
     outbox.queue(context, tenancy).await?;
     for (agent, row) in &resolved {
         outbox.add(agent, &AlertTurn { stage: AlertStage::Resolved, id: &row.id, alert: &raised(row), created_at: row.created_at, now });
+        outbox.queue_many(context, tenancy).await?;
     }
     outbox.queue(context, tenancy).await?;
     // Before the rows: who is killed in between resolves them again, and announces nothing twice.

@@ -4,6 +4,7 @@
 //! would find it again; what begins after its row, which gives it its id. The queue takes each message once, so that it may be told anew.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_api::guardrail_policy::Severity;
@@ -18,7 +19,9 @@ use crate::tenancy::Tenancy;
 
 /// How many messages of a team wait at most, shared by its integrations; of the ends of alerts as many more.
 const MAX_WAITING: usize = 1_000;
-/// How many messages wait here while the database is away.
+/// From how many messages on they are queued before others are added.
+const MANY: usize = 2_000;
+/// How many messages wait here where they cannot be queued. What is sent to several integrations is here once.
 const MAX_UNQUEUED: usize = 20_000;
 
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(super) struct Outbox {
     /// By namespace.
     subscriptions: HashMap<String, Vec<Receiver>>,
     messages: Vec<NewDelivery>,
+    /// How many more there would be, by integration.
+    left_out: HashMap<String, i64>,
 }
 
 impl Outbox {
@@ -50,10 +55,11 @@ impl Outbox {
         let share = MAX_WAITING / receivers.len().max(1);
         let most = if turn.stage == AlertStage::Resolved { 2 * share } else { share };
         let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
-        let mut payload = None;
+        let mut payload: Option<Arc<str>> = None;
         for receiver in receivers.iter().filter(takes) {
             if self.messages.len() >= MAX_UNQUEUED {
-                return;
+                *self.left_out.entry(receiver.uid.clone()).or_default() += 1;
+                continue;
             }
             self.messages.push(NewDelivery {
                 team: agent.row.team.clone(),
@@ -62,10 +68,15 @@ impl Outbox {
                 alert_id: turn.id.to_owned(),
                 stage: turn.stage,
                 message_id: alert_delivery::id(&receiver.uid, turn.id, turn.stage),
-                payload: payload.get_or_insert_with(|| alert_delivery::payload(&agent.key, turn)).clone(),
+                payload: payload.get_or_insert_with(|| alert_delivery::payload(&agent.key, turn).into()).clone(),
                 most,
             });
         }
+    }
+
+    /// Queues what was added, if that is much.
+    pub(super) async fn queue_many(&mut self, context: &Context, tenancy: &Tenancy) -> Result<(), String> {
+        if self.messages.len() < MANY { Ok(()) } else { self.queue(context, tenancy).await }
     }
 
     /// Queues what was added, in one statement as a rule. What cannot be queued stays for the next pass.
@@ -88,7 +99,7 @@ impl Outbox {
 
     fn queued(&mut self, context: &Context, dropped: Vec<(String, i64)>) {
         self.messages.clear();
-        for (integration, count) in dropped {
+        for (integration, count) in dropped.into_iter().chain(self.left_out.drain()) {
             context.alert_queue.was_full(&integration);
             let receiver = self.subscriptions.values().flatten().find(|receiver| receiver.uid == integration);
             let Some(receiver) = receiver else { continue };

@@ -133,11 +133,9 @@ impl Steps<'_> {
         if self.integration.spec.alerts.is_none() {
             return (None, None);
         }
+        let said = self.before.conditions.iter().find(|condition| condition.type_ == DELIVERING);
         match self.delivered {
-            None => {
-                let said = self.before.conditions.iter().find(|condition| condition.type_ == DELIVERING);
-                (self.before.delivery.clone(), Some(said.map_or_else(nothing_yet, as_before)))
-            }
+            None => (self.before.delivery.clone(), Some(said.map_or_else(nothing_yet, as_before))),
             Some(None) => (None, Some(nothing_yet())),
             Some(Some(delivered)) => {
                 let status = DeliveryStatus {
@@ -145,7 +143,7 @@ impl Steps<'_> {
                     failing_since: delivered.failing_since.map(|since| Time(condition::whole_seconds(since))),
                     last_error: delivered.last_error.as_deref().map(|error| cut(error, ERROR_MAX)),
                 };
-                (Some(status), Some(delivering(delivered)))
+                (Some(status), Some(delivering(delivered, said)))
             }
         }
     }
@@ -183,7 +181,7 @@ fn as_before(condition: &Condition) -> Finding {
     Finding { kind: DELIVERING, holds, reason: condition.reason.clone(), message: condition.message.clone() }
 }
 
-fn delivering(delivered: &Delivered) -> Finding {
+fn delivering(delivered: &Delivered, before: Option<&Condition>) -> Finding {
     let said = delivered.last_error.as_deref().map(|error| format!(": {}", cut(error, ERROR_MAX))).unwrap_or_default();
     if let Some(since) = delivered.failing_since {
         let waiting = match delivered.waiting {
@@ -197,7 +195,9 @@ fn delivering(delivered: &Delivered) -> Finding {
     if delivered.gave_up {
         return Finding::new(DELIVERING, false, "GivenUp", format!("the last alert did not arrive, and is not sent any more{said}"));
     }
-    if delivered.has_arrived { Finding::new(DELIVERING, true, "Delivered", "alerts arrive") } else { nothing_yet() }
+    // Messages that have arrived are deleted with their agents, and after their time.
+    let has_arrived = delivered.has_arrived || before.is_some_and(|before| before.reason == "Delivered");
+    if has_arrived { Finding::new(DELIVERING, true, "Delivered", "alerts arrive") } else { nothing_yet() }
 }
 
 /// The Event of a server that answers and did not before.

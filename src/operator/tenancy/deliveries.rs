@@ -35,9 +35,9 @@ impl Tenancy {
         self.tenants.deliveries().give_up_older(integrations, than).await.map_err(|fault| self.noted(&fault))
     }
 
-    pub(crate) async fn hasten_deliveries(&self, integrations: &[String]) -> Result<(), String> {
+    pub(crate) async fn hasten_deliveries(&self, integrations: &[String], within: Duration) -> Result<(), String> {
         self.answers()?;
-        self.tenants.deliveries().hasten(integrations).await.map_err(|fault| self.noted(&fault))
+        self.tenants.deliveries().hasten(integrations, within).await.map_err(|fault| self.noted(&fault))
     }
 
     pub(crate) async fn waiting_deliveries(&self, integrations: &[String]) -> Result<Vec<Waiting>, String> {

@@ -72,7 +72,7 @@ async fn what_is_queued_twice_is_there_once() {
     let again = messages.map(|message| NewDelivery { payload: "{\"other\": true}".into(), ..message });
     assert_eq!(tenants.deliveries().enqueue(&again).await.unwrap(), []);
     assert_eq!(due(&tenants, &["one", "two"]).await, []);
-    assert_eq!(admin.one("select string_agg(distinct payload, ',') from slipway.alert_deliveries").await, "{}");
+    assert_eq!(admin.one("select count(*)::text from slipway.alert_deliveries where payload = '' and attempts = 1").await, "3");
     assert_eq!(tenants.deliveries().enqueue(&[]).await.unwrap(), []);
 }
 
@@ -88,7 +88,9 @@ async fn messages_of_an_alert_come_one_after_the_other() {
     // Though its own time has come, a later one waits for the one before it.
     deliveries.failed(&first[0], &postponed(60, true)).await.unwrap();
     assert_eq!(shown(&due(&tenants, &["one"]).await), [("one", "al_2", Raised)]);
-    deliveries.hasten(&names(&["one"])).await.unwrap();
+    deliveries.hasten(&names(&["one"]), Duration::from_secs(30)).await.unwrap();
+    assert_eq!(shown(&due(&tenants, &["one"]).await), [("one", "al_2", Raised)], "it waits for longer");
+    deliveries.hasten(&names(&["one"]), Duration::from_secs(90)).await.unwrap();
     let again = due(&tenants, &["one"]).await;
     let again = again.iter().find(|one| one.alert_id == "al_1").unwrap();
     assert_eq!((again.stage, again.attempts, &again.message_id), (Raised, 1, &first[0].message_id), "the same message");
@@ -135,6 +137,21 @@ async fn an_integration_has_its_share_of_what_is_due() {
 }
 
 #[tokio::test]
+async fn a_team_has_its_share_of_what_is_due() {
+    let database = Database::migrated().await;
+    let tenants = database.tenants();
+    let deliveries = tenants.deliveries();
+    let busy: Vec<String> = (0..20).map(|n| format!("busy_{n:02}")).collect();
+    let many: Vec<_> = (0..400).map(|n| message(&busy[n % 20], &format!("al_{n:03}"), Raised)).collect();
+    deliveries.enqueue(&many).await.unwrap();
+    deliveries.enqueue(&[NewDelivery { team: "b".into(), ..message("calm", "al_last", Raised) }]).await.unwrap();
+    let all: Vec<String> = busy.into_iter().chain(["calm".to_owned()]).collect();
+    let found = deliveries.due(&all).await.unwrap();
+    assert_eq!(found.len(), 160);
+    assert_eq!(found.iter().position(|one| one.team == "b"), Some(1), "after the first of the other team");
+}
+
+#[tokio::test]
 async fn there_is_room_for_so_many_and_ends_have_more() {
     let database = Database::migrated().await;
     let tenants = database.tenants();
@@ -154,7 +171,7 @@ async fn there_is_room_for_so_many_and_ends_have_more() {
     deliveries.delivered(&found[0]).await.unwrap();
     deliveries.give_up(&found[1], "gone").await.unwrap();
     assert_eq!(deliveries.enqueue(&[with(4, message("one", "al_8", Raised))]).await.unwrap(), []);
-    let long = NewDelivery { payload: "x".repeat(MAX_PAYLOAD_BYTES + 1), ..message("two", "al_long", Raised) };
+    let long = NewDelivery { payload: "x".repeat(MAX_PAYLOAD_BYTES + 1).into(), ..message("two", "al_long", Raised) };
     assert_eq!(deliveries.enqueue(&[long, message("two", "al_short", Raised)]).await.unwrap(), [("two".to_owned(), 1)]);
     assert!(shown(&due(&tenants, &["two"]).await).contains(&("two", "al_short", Raised)));
 }

@@ -125,6 +125,24 @@ async fn a_first_look_that_fails_is_made_again() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_queued_is_queued_by_the_next_look() {
+    let mut world = World::new(true).await;
+    world.agent("helper", &json!({})).await;
+    world.subscribe("all", &json!({}));
+    world.replicas("helper", 1, 0);
+    for _ in 0..2 {
+        world.pass(1).await;
+    }
+    world.sql("ALTER TABLE slipway.alert_deliveries RENAME TO away");
+    assert!(world.try_pass(1).await.is_err());
+    assert_eq!(world.sql("SELECT count(*) FROM slipway.alerts"), "1", "its row is there, so that no look finds it new again");
+    world.sql("ALTER TABLE slipway.away RENAME TO alert_deliveries");
+    tokio::time::sleep(crate::tenancy::UNAVAILABLE_TTL).await;
+    world.pass(1).await;
+    assert_eq!(world.queued(), "uid-of-all raised");
+}
+
+#[tokio::test]
 async fn without_a_database_messages_are_held_in_memory() {
     let mut world = World::new(false).await;
     world.agent("helper", &json!({})).await;

@@ -130,7 +130,11 @@ fn alerts_are_told_of_where_some_are_asked_for() {
     assert_eq!(of(&before, None).0, "Unknown NothingYet");
     assert_eq!((of(&before, Some(None)).0.as_str(), of(&before, Some(None)).2.delivery), ("Unknown NothingYet", None));
     let arrived = Delivered { has_arrived: true, ..Delivered::default() };
-    assert_eq!(of(&before, Some(Some(&arrived))).0, "True Delivered");
+    let (word, _, status) = of(&before, Some(Some(&arrived)));
+    assert_eq!(word, "True Delivered");
+    let nothing = Delivered::default();
+    let words = (of(&status, Some(Some(&nothing))).0, of(&before, Some(Some(&nothing))).0);
+    assert_eq!(words, ("True Delivered".to_owned(), "Unknown NothingYet".to_owned()), "an agent is deleted with its messages");
     let failing = Delivered { waiting: 10, failing_since: Some(at(60)), last_error: Some("status 503".to_owned()), ..arrived.clone() };
     let (word, message, status) = of(&before, Some(Some(&failing)));
     assert_eq!(word, "False Failing");
