@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use slipway_api::agent::ModelType;
 use slipway_api::ingestion::Source;
-use slipway_api::integration::{ANOTHER_HOST, CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, given_for, origin_of, secret_name};
+use slipway_api::integration::{
+    ANOTHER_HOST, CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, given_for, origin_of, secret_name,
+};
 use slipway_api::tool::ToolSpec;
 use slipway_api::{Integration, ids, labels};
 use slipway_cluster::Key;
@@ -62,6 +64,12 @@ fn written_for(caches: &Caches, integration: &Key) -> Option<String> {
     caches.secrets.get(&secret)?.origin.clone()
 }
 
+/// Whether the login in an integration's own Secret is for the host of this URL, by its status and by the Secret.
+fn opens_for(caches: &Caches, integration: &Integration, key: &Key, url: &str) -> bool {
+    let is_meant = written_for(caches, key).is_none_or(|origin| origin_of(url).as_ref() == Some(&origin));
+    is_meant && integration.opens_for(url)
+}
+
 /// A Tool with what its integration gives. One that names none, or has it already, is as it is.
 pub(crate) fn tool(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Result<ToolSpec, Fault> {
     match spec.integration.as_deref().filter(|_| spec.lacks_server()) {
@@ -79,8 +87,7 @@ pub(crate) fn opened(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Optio
     let found = caches.integrations.get(&key)?;
     let integration = found.0.as_ref().ok()?;
     let url = spec.mcp_endpoint.as_ref().or(spec.endpoint.as_ref())?;
-    let is_meant = written_for(caches, &key).is_none_or(|origin| origin_of(url).as_ref() == Some(&origin));
-    (is_meant && integration.opens_for(url)).then(|| secret_name(integration.metadata.name.as_deref().unwrap_or_default()))
+    opens_for(caches, integration, &key, url).then(|| secret_name(integration.metadata.name.as_deref().unwrap_or_default()))
 }
 
 /// A source with what its integration gives. None of one that names none.
@@ -108,7 +115,7 @@ pub(crate) fn endpoint(caches: &Caches, namespace: &str, reference: &str) -> Res
 pub(crate) fn released(caches: &Caches, namespace: &str, reference: &str, endpoint: ModelEndpoint) -> Result<ModelEndpoint, Fault> {
     let (key, base_url) = (key(namespace, reference), &endpoint.base_url);
     let found = caches.integrations.get(&key);
-    let is_opened = found.is_some_and(|found| found.0.as_ref().is_ok_and(|integration| integration.opens_for(base_url)));
+    let is_opened = found.is_some_and(|found| found.0.as_ref().is_ok_and(|of| opens_for(caches, of, &key, base_url)));
     if !is_opened && endpoint.key.as_ref().is_some_and(|(secret, _)| *secret == secret_name(&key.name)) {
         let message = format!(
             "modelIntegration: Integration {} has no login for {base_url} any more, which is the server that the release has; pods that run go on with what they have",
