@@ -31,6 +31,7 @@ scaffold_image() {
   local folder=$1 name=$2 rootfs source python=3.11
   # Without a registry, that is what nodes take it for.
   [[ $name == */* ]] || name=docker.io/library/$name
+  peers_need_python
   rootfs=$(mktemp -d "$STATE/scaffold-image.XXXXXX")
   source=$(packages_unpack 'libdb5.3|libnsl2|libtirpc3|libtirpc-common|libgssapi-krb5-2|libkrb5-3|libkrb5support0|libk5crypto3|libcom-err2|libkeyutils1' "python$python-minimal" "libpython$python-stdlib" libstdc++6)
   cp -R --no-dereference --preserve=links,mode "$source/." "$rootfs/"

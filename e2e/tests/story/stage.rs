@@ -136,7 +136,7 @@ impl Stage {
         if let Some(token) = self.tokens.borrow().get(person) {
             return token.clone();
         }
-        let token = kubectl(format!("create token {person} -n {}", namespace_of(person))).ok().trim().to_owned();
+        let token = kubectl(format!("create token {person} -n {} --duration 4h", namespace_of(person))).ok().trim().to_owned();
         self.tokens.borrow_mut().insert(person.to_owned(), token.clone());
         token
     }

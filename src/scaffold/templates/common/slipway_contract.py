@@ -36,6 +36,7 @@ TOKEN_BYTES = 4096
 KEEP_ALIVE_SECONDS = 15
 IDLE_SECONDS = 30
 CANCEL_BEFORE_END_SECONDS = 3
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 REASONS = {
     400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict", 413: "Payload Too Large",
@@ -47,6 +48,10 @@ ENDPOINTS = {
 }  # fmt: skip
 CAPABILITIES = ("streaming", "tools", "knowledge", "memory", "guardrails", "evaluation", "metrics", "ci")
 PROJECT = Path(__file__).with_name("project.json")
+
+# The stub and the tests' servers listen on loopback, where no proxy leads.
+for no_proxy in ("no_proxy", "NO_PROXY"):
+    os.environ[no_proxy] = ",".join(filter(None, (os.environ.get(no_proxy), "127.0.0.1")))
 
 
 class Refused(Exception):
@@ -945,17 +950,27 @@ def serve(answer, tools=()):
         tools = [*tools, *knowledge.tools(settings)]
     agent = Agent(answer, settings, tools)
     server = Server(agent)
-    ended = threading.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda *_: ended.set())
+    told = told_to_end()
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     log("info", "listening", port=server.server_address[1], agent=settings.agent_name, model=f"{settings.model.kind}:{settings.model.id}")
-    ended.wait()
+    while told.recv(1)[0] not in ENDING_SIGNALS:
+        pass
     drain(agent, server)
     log("info", "ended")
     sys.stderr.flush()
     # Threads of frameworks may never end.
     os._exit(0)
+
+
+def told_to_end():
+    """A socket that gets the number of each signal. Any thread may be given one, and a lock that the main thread waits for would not
+    notice."""
+    told, tells = socket.socketpair()
+    tells.setblocking(False)
+    signal.set_wakeup_fd(tells.detach())
+    for number in ENDING_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    return told
 
 
 def drain(agent, server):

@@ -4,9 +4,11 @@ import json
 import urllib.error
 import urllib.request
 
-from slipway_contract import ModelFault, serve
+from slipway_contract import ModelFault, NoRedirects, serve
 
 EVENT_BYTES = 1024 * 1024
+# The key goes to the server that was named, and not where that sends one.
+OPENER = urllib.request.build_opener(NoRedirects)
 
 
 def answer(turn):
@@ -40,7 +42,7 @@ def ask(turn, messages, tools):
     )
     calls = {}
     try:
-        with urllib.request.urlopen(request, timeout=turn.settings.turn_seconds) as stream:
+        with OPENER.open(request, timeout=turn.settings.turn_seconds) as stream:
             for chunk in events(stream):
                 usage = chunk.get("usage")
                 if usage:

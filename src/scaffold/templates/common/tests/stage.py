@@ -48,6 +48,8 @@ class Running:
             [sys.executable, str(FOLDER / "agent.py")], env={**kept, **given}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=FOLDER
         )
         self.log = []
+        # Set when an answer has begun.
+        self.answering = threading.Event()
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)
         self.reader.start()
 
@@ -70,6 +72,7 @@ class Running:
         given = {"content-type": "application/json"} if content is not None else {}
         connection.request(method, path, content, {**given, **{name.replace("_", "-"): value for name, value in headers.items()}})
         answer = connection.getresponse()
+        self.answering.set()
         try:
             return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         finally:
