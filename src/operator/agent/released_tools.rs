@@ -325,6 +325,9 @@ fn model(agent: &Agent, context: &Context) -> Option<Result<ModelEndpoint, Fault
     Some(integrations::model(&context.caches, namespace, reference, agent.spec.model_type))
 }
 
+/// A server of models, and what is other than in the release.
+type ReleasedModel = (Result<ModelEndpoint, Fault>, Option<(String, bool)>);
+
 /// The server of an agent's models that its release has; and where another one is there now, the integration, and whether that of the
 /// release was kept.
 fn released_model(
@@ -332,7 +335,7 @@ fn released_model(
     release: &Release,
     known: Option<&ReleasedTools>,
     context: &Context,
-) -> Option<(Result<ModelEndpoint, Fault>, Option<(String, bool)>)> {
+) -> Option<ReleasedModel> {
     let (reference, now) = (agent.spec.model_integration.as_deref()?, model(agent, context)?);
     let name = ids::integration_name(reference);
     let is_other = |wanted: &&String| now.as_ref().ok().and_then(entry).is_none_or(|(digest, _)| digest != **wanted);

@@ -271,7 +271,9 @@ mod tests {
                 Ok::<_, slipway_http::Error>(Reply::bytes(kind, text.into_bytes()).with_status(StatusCode::from_u16(status).unwrap()))
             }
         };
-        tokio::spawn(serve(listener, ServerLimits::small(), handler, std::future::pending()));
+        // One answer is longer than a control port's.
+        let limits = ServerLimits { memory: 64 << 20, ..ServerLimits::small() };
+        tokio::spawn(serve(listener, limits, handler, std::future::pending()));
         (target, asked)
     }
 
