@@ -20,6 +20,8 @@ use super::types::schema;
 use crate::fields::{self, INTEGRATION, NAME};
 use crate::random;
 
+/// What the path of the list of types has where that of an integration has its name.
+const TYPES_PATH: &str = "types";
 /// The size of one value of a login.
 const CREDENTIAL_BYTES_MAX: usize = 16 * 1024;
 /// The keys whose values have a form of their own.
@@ -130,15 +132,24 @@ impl NewIntegration {
     pub(super) fn read(self) -> Result<(String, Wanted), Error> {
         let mut given = self.0;
         let slug = given.remove("slug").filter(|slug| !slug.is_null());
-        let (field, name) = match (slug, given.get("name")) {
-            (Some(slug), _) => ("slug", slug),
-            (None, Some(name)) => ("name", name.clone()),
+        let (field, slug) = match (slug, given.get("name")) {
+            (Some(Value::String(slug)), _) if slug.len() > NAME_MAX || names::is_name(&slug) => ("slug", slug),
+            (Some(_), _) => {
+                let message =
+                    "slug: must begin with a lower-case letter, have lower-case letters, digits and hyphens alone, and end with no hyphen";
+                return Err(Error::bad_request(message));
+            }
+            (None, Some(Value::String(name))) => {
+                ("name", names::slugify(name).map_err(|error| Error::bad_request(format!("name: {error}")))?)
+            }
+            (None, Some(_)) => return Err(Error::bad_request("name: must be a string")),
             (None, None) => return Err(Error::bad_request("name: is required")),
         };
-        let Value::String(name) = name else { return Err(Error::bad_request(format!("{field}: must be a string"))) };
-        let slug = names::slugify(&name).map_err(|error| Error::bad_request(format!("{field}: {error}")))?;
         if slug.len() > NAME_MAX {
             return Err(Error::bad_request(format!("{field}: {slug:?} is longer than {NAME_MAX} characters")));
+        }
+        if slug == TYPES_PATH {
+            return Err(Error::bad_request(format!("{field}: /integrations/{slug} is the list of types; choose another slug")));
         }
         let wanted = read(given, &slug, true)?;
         Ok((slug, wanted))
@@ -318,6 +329,11 @@ mod tests {
             (json!({"name": "x", "type": "ftp"}), "type: must be one of local"),
             (json!({"name": "x", "type": 7}), "type: must be one of local"),
             (json!({"name": "x".repeat(61), "type": "mlflow"}), "longer than 60"),
+            (json!({"name": "x", "slug": "x".repeat(64), "type": "mlflow"}), "slug: "),
+            (json!({"name": "x", "slug": "Our Jira", "type": "jira"}), "slug: must begin with a lower-case letter"),
+            (json!({"name": "x", "slug": 7, "type": "jira"}), "slug: must begin with a lower-case letter"),
+            (json!({"name": 7, "type": "jira"}), "name: must be a string"),
+            (json!({"name": "Types", "type": "mlflow"}), "name: /integrations/types is the list of types"),
             (json!({"name": "x", "type": "jira", "config": "https://x"}), "config: must be an object"),
             (json!({"name": "x", "type": "jira", "config": {}}), "config.base_url: is required"),
             (json!({"name": "x", "type": "jira", "config": {"colour": 1}}), "there is no field `config.colour`"),
