@@ -20,8 +20,6 @@ use super::types::schema;
 use crate::fields::{self, INTEGRATION, NAME};
 use crate::random;
 
-/// What the path of the list of types has where that of an integration has its name.
-const TYPES_PATH: &str = "types";
 /// The size of one value of a login.
 const CREDENTIAL_BYTES_MAX: usize = 16 * 1024;
 /// The keys whose values have a form of their own.
@@ -147,9 +145,6 @@ impl NewIntegration {
         };
         if slug.len() > NAME_MAX {
             return Err(Error::bad_request(format!("{field}: {slug:?} is longer than {NAME_MAX} characters")));
-        }
-        if slug == TYPES_PATH {
-            return Err(Error::bad_request(format!("{field}: /integrations/{slug} is the list of types; choose another slug")));
         }
         let wanted = read(given, &slug, true)?;
         Ok((slug, wanted))
@@ -333,7 +328,6 @@ mod tests {
             (json!({"name": "x", "slug": "Our Jira", "type": "jira"}), "slug: must begin with a lower-case letter"),
             (json!({"name": "x", "slug": 7, "type": "jira"}), "slug: must begin with a lower-case letter"),
             (json!({"name": 7, "type": "jira"}), "name: must be a string"),
-            (json!({"name": "Types", "type": "mlflow"}), "name: /integrations/types is the list of types"),
             (json!({"name": "x", "type": "jira", "config": "https://x"}), "config: must be an object"),
             (json!({"name": "x", "type": "jira", "config": {}}), "config.base_url: is required"),
             (json!({"name": "x", "type": "jira", "config": {"colour": 1}}), "there is no field `config.colour`"),
