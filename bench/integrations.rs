@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use slipway_api::contract::{CONTROL_PUBLIC_KEY, EGRESS_ALLOW};
 use slipway_api::integration::IntegrationPhase;
@@ -45,6 +45,7 @@ pub(crate) async fn measure(cluster: &Cluster, runs: u32) -> anyhow::Result<()> 
     let manager = Manager::ready_with(&ALLOWING).await?;
     let key = control_key(cluster).await?;
     let _worker = start_worker(&key)?;
+    report_ready(cluster).await?;
     probes::measure(&bench, &core).await?;
     deliveries::measure(&bench, manager).await?;
     forget(cluster).await
@@ -126,6 +127,14 @@ async fn control_key(cluster: &Cluster) -> anyhow::Result<String> {
         }
         sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Says of the worker's Deployment what no controller is here to say, and the operator waits for: that its pod is ready.
+async fn report_ready(cluster: &Cluster) -> anyhow::Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), OPERATED);
+    let status = json!({"status": {"replicas": 1, "readyReplicas": 1}});
+    deployments.patch_status(worker::NAME, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    Ok(())
 }
 
 /// The team's worker, at the port of its Service, whose address is this machine's.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use slipway_e2e::{Agent, Api, Team, alone, fresh, http, kubectl, platform, poll, until};
 
 /// What an agent is made of and leaves behind, in its namespace.
-const OBJECTS: &str = "agents,agentreleases,tools,skills,knowledgebases,ingestions,datasets,evaluationruns,guardrailpolicies,deployments,replicasets,pods,services,configmaps,\
+const OBJECTS: &str = "agents,agentreleases,tools,skills,knowledgebases,ingestions,integrations,datasets,evaluationruns,guardrailpolicies,deployments,replicasets,pods,services,configmaps,\
     secrets,serviceaccounts,rolebindings,networkpolicies,resourcequotas,persistentvolumeclaims";
 const SAYS: &str = "Are you still there?";
 

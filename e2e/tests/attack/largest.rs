@@ -127,6 +127,15 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
         ),
         ("KnowledgeBase", "knowledgebases", json!({"name": "N", "description": "\u{20ac}".repeat(2048)})),
         (
+            "Integration",
+            "integrations",
+            json!({"name": "\u{20ac}".repeat(128), "description": "\u{20ac}".repeat(341),
+            "webhook": {"url": format!("https://example.com/{}", "a".repeat(1000)),
+                "headers": (0..32).map(|at| (format!("X-{at}"), json!("\u{e9}".repeat(250)))).collect::<Value>()},
+            "alerts": {"agents": (0..50).map(|at| format!("a{at:02}{}", "a".repeat(49))).collect::<Vec<_>>(),
+                "metrics": (0..16).map(|at| format!("m{at:02}{}", "a".repeat(60))).collect::<Vec<_>>()}}),
+        ),
+        (
             "Agent",
             "agents",
             json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),

@@ -130,13 +130,19 @@ impl NewIntegration {
     pub(super) fn read(self) -> Result<(String, Wanted), Error> {
         let mut given = self.0;
         let slug = given.remove("slug").filter(|slug| !slug.is_null());
-        let (field, name) = match (slug, given.get("name")) {
-            (Some(slug), _) => ("slug", slug),
-            (None, Some(name)) => ("name", name.clone()),
+        let (field, slug) = match (slug, given.get("name")) {
+            (Some(Value::String(slug)), _) if slug.len() > NAME_MAX || names::is_name(&slug) => ("slug", slug),
+            (Some(_), _) => {
+                let message =
+                    "slug: must begin with a lower-case letter, have lower-case letters, digits and hyphens alone, and end with no hyphen";
+                return Err(Error::bad_request(message));
+            }
+            (None, Some(Value::String(name))) => {
+                ("name", names::slugify(name).map_err(|error| Error::bad_request(format!("name: {error}")))?)
+            }
+            (None, Some(_)) => return Err(Error::bad_request("name: must be a string")),
             (None, None) => return Err(Error::bad_request("name: is required")),
         };
-        let Value::String(name) = name else { return Err(Error::bad_request(format!("{field}: must be a string"))) };
-        let slug = names::slugify(&name).map_err(|error| Error::bad_request(format!("{field}: {error}")))?;
         if slug.len() > NAME_MAX {
             return Err(Error::bad_request(format!("{field}: {slug:?} is longer than {NAME_MAX} characters")));
         }
@@ -187,11 +193,12 @@ fn kind(given: Option<Value>) -> Result<IntegrationType, Error> {
 fn config(kind: IntegrationType, given: Option<Value>) -> Result<Value, Error> {
     let given = match given.unwrap_or_default() {
         Value::Null => json!({}),
-        given @ Value::Object(_) => fields::without_nulls(given),
+        given @ Value::Object(_) => given,
         _ => return Err(Error::bad_request("config: must be an object")),
     };
     let schema = schema(kind);
-    let config = fields::to_resource(schema, given).map_err(|error| fields::within("config", &error))?;
+    // Also a field that is null is to be one of the type's.
+    let config = fields::without_nulls(fields::to_resource(schema, given).map_err(|error| fields::within("config", &error))?);
     let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     match required.find(|field| config.get(*field).is_none()) {
         Some(field) => Err(Error::bad_request(format!("config.{}: is required", fields::snake(field)))),
@@ -210,14 +217,18 @@ fn login(info: &TypeInfo, given: Option<Value>, is_new: bool) -> Result<Option<C
     };
     let is_cleared = !is_new && given.is_empty();
     let mut values = BTreeMap::new();
-    for (key, value) in given.into_iter().filter(|(_, value)| !value.is_null()) {
+    for (key, value) in given {
         if !info.credentials.iter().any(|field| field.name == key) {
             let key = &key[..key.floor_char_boundary(64)];
             let keys: Vec<&str> = info.credentials.iter().map(|field| field.name).collect();
             let message = format!("there is no field `credentials.{key}`; {} takes {}", info.kind.as_str(), keys.join(", "));
             return Err(Error::bad_request(message));
         }
-        let Value::String(value) = value else { return Err(Error::bad_request(format!("credentials.{key}: must be a string"))) };
+        let value = match value {
+            Value::Null => continue,
+            Value::String(value) => value,
+            _ => return Err(Error::bad_request(format!("credentials.{key}: must be a string"))),
+        };
         if let Some(fault) = fault(&key, &value) {
             return Err(Error::bad_request(format!("credentials.{key}: {fault}")));
         }
@@ -318,9 +329,15 @@ mod tests {
             (json!({"name": "x", "type": "ftp"}), "type: must be one of local"),
             (json!({"name": "x", "type": 7}), "type: must be one of local"),
             (json!({"name": "x".repeat(61), "type": "mlflow"}), "longer than 60"),
+            (json!({"name": "x", "slug": "x".repeat(64), "type": "mlflow"}), "slug: "),
+            (json!({"name": "x", "slug": "Our Jira", "type": "jira"}), "slug: must begin with a lower-case letter"),
+            (json!({"name": "x", "slug": 7, "type": "jira"}), "slug: must begin with a lower-case letter"),
+            (json!({"name": 7, "type": "jira"}), "name: must be a string"),
             (json!({"name": "x", "type": "jira", "config": "https://x"}), "config: must be an object"),
             (json!({"name": "x", "type": "jira", "config": {}}), "config.base_url: is required"),
             (json!({"name": "x", "type": "jira", "config": {"colour": 1}}), "there is no field `config.colour`"),
+            (with(jira(), &json!({"config": {"base_url": "https://x", "colour": null}})), "there is no field `config.colour`"),
+            (planted(json!({"token": PLANTED, "colour": null})), "there is no field `credentials.colour`"),
             (json!({"name": "x", "type": "jira", "config": {"base_url": 7}}), "config.base_url: must be of type string"),
             (with(jira(), &json!({"jira": {}})), "there is no field `jira`"),
             (jira(), "credentials: must have token, or email and api_token"),

@@ -53,7 +53,7 @@ async fn write(call: &Call, integration: &Integration, values: &BTreeMap<String,
         match put(&api, &secret).await {
             Ok(()) => return Ok(()),
             Err(refusal) if refusal.may_pass() && begun.elapsed() < RIGHT_TIMEOUT => sleep(RIGHT_PAUSE).await,
-            Err(refusal) => return Err(refusal.told(call, &secret.name_any())),
+            Err(refusal) => return Err(refusal.told(call, &integration.name_any())),
         }
     }
 }
@@ -117,29 +117,32 @@ impl Refusal {
         self.is_without_right() || self.status.as_ref().is_some_and(|status| status.code == 404)
     }
 
-    /// The error for the caller, in words of our own.
-    fn told(&self, call: &Call, name: &str) -> Error {
+    /// The error for the caller, in words of our own. The integration was written before, and stays.
+    fn told(&self, call: &Call, integration: &str) -> Error {
         let Some(status) = &self.status else { return cluster_error::unavailable() };
         let team = call.team.as_ref().map_or("", TeamSlug::as_str);
+        let (what, name) = (super::what(integration), secret_name(integration));
+        let without = |why: String| format!("{what} is there, but without these credentials: {why}");
         match status.code {
             _ if self.is_without_right() => {
                 let message = format!(
-                    "credentials cannot be stored: REST may not write Secrets in team {team} (chart value policies.confineRest); create Secret {name} by kubectl"
+                    "{what} is there, but its credentials cannot be stored: REST may not write Secrets in team {team} (chart value policies.confineRest); create Secret {name} by kubectl"
                 );
                 Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
             }
             403 if status.message.contains("exceeded quota") => Error::new(
                 StatusCode::FORBIDDEN,
-                format!("the team's quota has no room for Secret {name}; delete another one, or raise count/secrets"),
+                without(format!("the team's quota has no room for Secret {name}; delete another one, or raise count/secrets")),
             ),
+            403 if status.message.contains("is being terminated") => Error::new(StatusCode::CONFLICT, "the team is being deleted"),
             404 => cluster_error::unavailable(),
-            400..=422 if self.is_replacement => {
-                let message = format!(
+            400..=422 if self.is_replacement => Error::new(
+                StatusCode::CONFLICT,
+                without(format!(
                     "Secret {name} is somebody else's and stays as it is: it does not belong to the integration; delete it, or name it as credentials_secret"
-                );
-                Error::new(StatusCode::CONFLICT, message)
-            }
-            400..=422 => Error::new(StatusCode::FORBIDDEN, format!("a policy of the cluster refuses Secret {name}")),
+                )),
+            ),
+            400..=422 => Error::new(StatusCode::FORBIDDEN, without(format!("a policy of the cluster refuses Secret {name}"))),
             code => cluster_error::unavailable().because(format!("a Secret was not written: status {code}")),
         }
     }

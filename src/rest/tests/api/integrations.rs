@@ -142,7 +142,13 @@ async fn a_login_is_taken_back_where_the_host_changed_meanwhile() {
     let (path, ada) = ("/integrations/metrics", with(metrics(), &json!({"credentials": {"token": "newer"}})));
     api.cluster.fail(Method::POST, "/secrets", 403, "User \"rest\" cannot create resource \"secrets\"");
     let eve = async {
-        sleep(Duration::from_millis(600)).await;
+        // REST has changed the integration once it tries to write the Secret.
+        for _ in 0..500 {
+            if api.cluster.lines("/secrets").len() > 1 {
+                break;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
         api.cluster.set(&format!("{STORED}/metrics"), json!({"spec": {"prometheus": {"url": "https://evil.example.com"}}}));
         api.cluster.heal();
     };
@@ -214,10 +220,13 @@ async fn a_secret_that_cannot_be_written_is_said_in_our_words() {
     says(
         &answer,
         503,
-        "credentials cannot be stored: REST may not write Secrets in team a (chart value policies.confineRest); create Secret in-one by kubectl",
+        "integration one is there, but its credentials cannot be stored: REST may not write Secrets in team a (chart value policies.confineRest); create Secret in-one by kubectl",
     );
     api.cluster.fail(Method::POST, "/secrets", 403, "secrets \"in-two\" is forbidden: exceeded quota: slipway, requested: hunter2");
     says(&call(&api, Method::POST, INTEGRATIONS, body("two")).await, 403, "the team's quota has no room for Secret in-two");
+    let going = "secrets \"in-x\" is forbidden: unable to create new content in namespace team-a because it is being terminated";
+    api.cluster.fail(Method::POST, "/secrets", 403, going);
+    says(&call(&api, Method::POST, INTEGRATIONS, body("going")).await, 409, "the team is being deleted");
     api.cluster.fail(Method::POST, "/secrets", 422, "a policy denied hunter2");
     says(&call(&api, Method::POST, INTEGRATIONS, body("three")).await, 403, "a policy of the cluster refuses Secret in-three");
     api.cluster.make(SECRETS, json!({"metadata": {"name": "in-four"}, "data": {"token": "dGhlaXJz"}}));

@@ -33,6 +33,12 @@ async fn each_kind_has_its_prefix_and_times_are_in_utc() {
         ("/teams/a/members", json!({"email": "ada@example.com", "role": "viewer"}), "user_", After::Hex(16)),
         ("/agents", json!({"name": "Helper", "framework": "custom"}), "ag_", After::Hex(20)),
         ("/knowledge-bases", json!({"name": "Product Docs"}), "kb_", After::Name("product_docs")),
+        (
+            "/integrations",
+            json!({"name": "Our Metrics", "type": "prometheus", "config": {"url": "https://metrics.example.com"}}),
+            "in_",
+            After::Name("our_metrics"),
+        ),
         ("/agents/helper/evaluations", json!({}), "ev_", After::Ulid),
         ("/agents/helper/datasets", json!({"name": "golden", "cases": [{"input": "Hello!"}]}), "ds_", After::Name("golden")),
         (
