@@ -330,12 +330,7 @@ type ReleasedModel = (Result<ModelEndpoint, Fault>, Option<(String, bool)>);
 
 /// The server of an agent's models that its release has; and where another one is there now, the integration, and whether that of the
 /// release was kept.
-fn released_model(
-    agent: &Agent,
-    release: &Release,
-    known: Option<&ReleasedTools>,
-    context: &Context,
-) -> Option<ReleasedModel> {
+fn released_model(agent: &Agent, release: &Release, known: Option<&ReleasedTools>, context: &Context) -> Option<ReleasedModel> {
     let (reference, now) = (agent.spec.model_integration.as_deref()?, model(agent, context)?);
     let name = ids::integration_name(reference);
     let is_other = |wanted: &&String| now.as_ref().ok().and_then(entry).is_none_or(|(digest, _)| digest != **wanted);
