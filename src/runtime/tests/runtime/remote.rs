@@ -170,6 +170,8 @@ fn a_run_goes_on_in_another_evaluator_and_at_another_pod() {
     let cases: Value = (0..60).map(|case| json!({"input": format!("sleep 60\ntext number {case}")})).collect();
     let (first_pod, second_pod) = (pod(), pod());
     let first = Evaluator::start(&variables);
+    let has_tables = || postgres.psql("select to_regclass('slipway.evaluation_results') is not null").trim() == "t";
+    eventually("the tables", || has_tables().then_some(()));
     let mut body = of(&first_pod.url(), 1, &json!(["safety"]), &cases);
     assert_eq!(first.begin(&body).0, 202);
     eventually("some results", || (kept() >= 10).then_some(()));
