@@ -135,7 +135,7 @@ pub(super) fn archives(content: &mut Value) {
 
 /// The body with a file.
 pub(super) fn documents(content: &mut Value) {
-    let file = json!({"type": "string", "contentMediaType": "application/octet-stream", "description": "The file, of at most 100 MiB: .pdf, .docx, .html or .csv."});
+    let file = json!({"type": "string", "minLength": 1, "contentMediaType": "application/octet-stream", "description": "The file, of at most 100 MiB: .pdf, .docx, .html or .csv."});
     let form = json!({"type": "object", "properties": {"file": file}, "required": ["file"], "additionalProperties": false});
     content["multipart/form-data"] = json!({ "schema": form });
 }

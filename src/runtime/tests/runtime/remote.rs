@@ -164,14 +164,17 @@ fn an_evaluator_is_no_agent_and_an_agent_no_evaluator() {
 fn a_run_goes_on_in_another_evaluator_and_at_another_pod() {
     let postgres = Postgres::start();
     let url = postgres.url();
-    let variables = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", url.as_str()), ("RUNTIME_DATABASE_MIGRATE", "true")];
+    let variables = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", url.as_str())];
+    // The tables are an agent's to make, or the operator's.
+    let maker = Runtime::with(&[&variables[..], &[("RUNTIME_DATABASE_MIGRATE", "true")]].concat());
+    let has_tables = || postgres.psql("select to_regclass('slipway.evaluation_results') is not null").trim() == "t";
+    eventually("the tables", || has_tables().then_some(()));
+    drop(maker);
     let kept = || postgres.psql("select count(*) from slipway.evaluation_results").trim().parse::<u32>().unwrap_or_default();
     let pod = || Runtime::with(&[("RUNTIME_MODEL_ID", "stub-script")]);
     let cases: Value = (0..60).map(|case| json!({"input": format!("sleep 60\ntext number {case}")})).collect();
     let (first_pod, second_pod) = (pod(), pod());
     let first = Evaluator::start(&variables);
-    let has_tables = || postgres.psql("select to_regclass('slipway.evaluation_results') is not null").trim() == "t";
-    eventually("the tables", || has_tables().then_some(()));
     let mut body = of(&first_pod.url(), 1, &json!(["safety"]), &cases);
     assert_eq!(first.begin(&body).0, 202);
     eventually("some results", || (kept() >= 10).then_some(()));
