@@ -30,7 +30,7 @@ enum Sign {
 const STAGES: [(&str, Sign); 8] = [
     ("listing", Sign::Lock("select 1 from slipway.documents where key = 'same.md' for update")),
     ("extracting", Sign::Subprocess),
-    ("embedding", Sign::Computing(Duration::from_millis(300))),
+    ("embedding", Sign::Computing(Duration::from_millis(120))),
     ("storing", Sign::Lock("lock table slipway.CHUNKS in exclusive mode")),
     ("publishing a new document", Sign::LateLock("lock table slipway.documents in exclusive mode")),
     ("publishing a changed document", Sign::Lock("select 1 from slipway.documents where key = 'changed.md' for update")),
