@@ -82,7 +82,8 @@ fn a_canary_with_an_image_of_its_own_serves_once_its_run_has_passed() {
     let agent = team.agent("helper", &json!({"storage": "memory", "judgeModel": "openai:/judge", "governance": governance}));
     runs(&agent, 1);
     agent.ready();
-    let chat = Api::of(&team).call("POST", "/agents/helper/chat").json(&json!({"message": "text hello"}));
+    let api = Api::of(&team);
+    let chat = api.call("POST", "/agents/helper/chat").json(&json!({"message": "text hello"}));
     agent.patch(&json!({"canary": {"enabled": true, "weight": 100, "modelId": "stub-script", "image": OWN_IMAGE}}));
     let run = evaluated(&agent, &chat, |now| standing(now)["weight"] == 100);
     assert_eq!((&run["status"]["phase"], &run["status"]["passed"]), (&json!("Completed"), &json!(true)), "{run:#}");
