@@ -77,7 +77,10 @@ pub(super) fn state(objects: &Objects, namespace: &str) -> Vec<(Place, Value)> {
 
 /// An object of ours without times and generations, of another's without what it says of itself.
 pub(super) fn settled(object: &Value) -> Value {
-    let mut object = essence(object);
+    // A Job that was made anew selects its pods by another id.
+    let own = object["metadata"]["uid"].as_str().filter(|_| object["kind"] == "Job");
+    let renamed = own.and_then(|uid| serde_json::from_str(&object.to_string().replace(uid, "its own")).ok());
+    let mut object = essence(renamed.as_ref().unwrap_or(object));
     let ours = object["apiVersion"].as_str().is_some_and(|version| version.starts_with("agents.slipway.dev/"));
     if !ours {
         object["status"] = Value::Null;
@@ -87,6 +90,8 @@ pub(super) fn settled(object: &Value) -> Value {
         status.remove("observedGeneration");
         // Which of many has ended last is a matter of moments.
         status.remove("lastIngestion");
+        // A test has a time and a latency, whatever came of it.
+        status.remove("lastTest");
         // Another canary begins anew, and so does the one before.
         if let Some(canary) = status.get_mut("canary").and_then(Value::as_object_mut) {
             canary.retain(|field, _| field != "startedAt" && field != "stepStartedAt");

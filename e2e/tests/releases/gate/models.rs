@@ -19,7 +19,12 @@ fn another_server_of_its_models_serves_nobody_until_a_release_with_it_has_passed
         skip("pods reach a server of this test only where the node is this machine");
         return;
     };
-    let (first, second) = (mock_llm_at(one, "{}"), mock_llm_at(two, "{}"));
+    // What it answers by itself repeats the question, and is no JSON where that has quotation marks.
+    let choice = json!({"index": 0, "message": {"role": "assistant", "content": "Fine."}, "finish_reason": "stop"});
+    let whole = json!({"id": "1", "object": "chat.completion", "model": "m", "choices": [choice]}).to_string();
+    let rule = json!({"path": "/v1/chat/completions", "match": "@", "response": {"status": 200, "content": whole}});
+    let rules = json!({"streaming": {"chunkSize": 1000, "chunkIntervalMs": 1}, "rules": [rule]}).to_string();
+    let (first, second) = (mock_llm_at(one, &rules), mock_llm_at(two, &rules));
     let [first, second] = [&first, &second].map(|server| format!("{}/v1", server.url()));
     let ground = Ground::gated("gate-models");
     let name_server = |url: &str| {
