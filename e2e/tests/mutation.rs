@@ -20,7 +20,7 @@ use std::time::Duration;
 use bases::{BASES, Base};
 use field::Outcome;
 use schema::Kind;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use slipway_e2e::{Apart, condition, poll};
 
 /// How many fields are mutated at once, each in a team of its own.
@@ -143,7 +143,7 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
                 .unwrap();
             let labels = json!({"agents.slipway.dev/agent-readable": "true"});
             for name in bases::SECRETS {
-                let data = json!({"KEY": "value", "username": "u", "password": "p"});
+                let data: Map<String, Value> = bases::SECRET_KEYS.iter().map(|key| ((*key).to_owned(), json!("value"))).collect();
                 let secret =
                     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "stringData": data});
                 let path = format!("/api/v1/namespaces/{namespace}/secrets");

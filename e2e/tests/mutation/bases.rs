@@ -17,6 +17,19 @@ impl Base {
 
 /// What the bases name besides each other.
 pub(super) const SECRETS: [&str; 3] = ["login", "cloud", "token"];
+/// What each of them has: whatever a base asks of any.
+pub(super) const SECRET_KEYS: [&str; 10] = [
+    "KEY",
+    "username",
+    "password",
+    "token",
+    "api_key",
+    "service_account.json",
+    "access_key_id",
+    "secret_access_key",
+    "signing_secret",
+    "webhook_url",
+];
 
 /// In the order in which they are made. The Team is that of their namespace, whose slug is its name.
 pub(super) const BASES: &[Base] = &[
