@@ -42,7 +42,7 @@ fn gate(score: i32) -> Value {
 
 #[track_caller]
 fn waits(agent: &Agent, version: u64) -> Value {
-    agent.until(&format!("waiting with v{version}"), 60, |found| found["status"]["pendingRelease"] == version)
+    agent.until(&format!("waiting with v{version}"), 180, |found| found["status"]["pendingRelease"] == version)
 }
 
 #[track_caller]
@@ -75,7 +75,7 @@ fn a_first_release_waits_alone_and_a_change_is_let_through_when_it_passes() {
     waits(&agent, 2);
     assert_eq!(agent.get()["status"]["activeRelease"], 1);
     runs(&agent, 2);
-    poll(60, || match ground.team.kubectl("get deployment helper-candidate").run().code {
+    poll(180, || match ground.team.kubectl("get deployment helper-candidate").run().code {
         Some(0) => Err("the candidate is there still".to_owned()),
         _ => Ok(()),
     });
@@ -117,7 +117,7 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
     waits(&agent, 2);
     assert_eq!(stable_pods(&agent), before);
     rejected(&agent, 2);
-    let now = agent.until("set back", 30, |found| found["spec"]["systemPrompt"] == "one");
+    let now = agent.until("set back", 90, |found| found["spec"]["systemPrompt"] == "one");
     assert_eq!((&now["spec"]["governance"]["minQualityScore"], &now["status"]["activeRelease"]), (&json!(1), &json!(1)));
     assert_eq!(stable_pods(&agent), before, "the pods that serve were never touched");
     let release = ground.release("helper", 2);
@@ -125,7 +125,7 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
     assert!(condition(&release, "Ready")["message"].as_str().unwrap_or_default().starts_with("[REJECTED: "), "{release}");
     // The same once more is no new release.
     agent.patch(&json!({"systemPrompt": "two", "governance": {"minQualityScore": 100}}));
-    agent.until("set back again", 30, |found| found["spec"]["systemPrompt"] == "one");
+    agent.until("set back again", 90, |found| found["spec"]["systemPrompt"] == "one");
     ground.stays("helper", 2);
     deploy(&agent, 2);
     poll(30, || {
@@ -271,7 +271,7 @@ fn a_candidate_that_crashes_is_rejected_and_touches_no_pod() {
     let release = ground.release("helper", 2);
     let why = condition(&release, "Ready")["message"].as_str().unwrap_or_default();
     assert!(why.contains("3 evaluations ended without a verdict") && why.contains("CrashLoopBackOff"), "{why}");
-    agent.until("set back", 30, |found| found["spec"]["systemPrompt"] == "one");
+    agent.until("set back", 90, |found| found["spec"]["systemPrompt"] == "one");
     assert_eq!(stable_pods(&agent), before, "the pods that serve were never touched");
 }
 
@@ -304,11 +304,11 @@ fn an_edited_tool_serves_nobody_until_a_release_with_it_has_passed() {
     waits(&agent, 2);
     tool("two");
     waits(&agent, 3);
-    poll(60, || match told(&ground, "helper-candidate") {
+    poll(180, || match told(&ground, "helper-candidate") {
         found if found == "two" => Ok(()),
         found => Err(format!("the candidate should have the edited Tool, and has {found}")),
     });
-    let said = agent.until("told of the Tool", 30, |found| condition(found, "ToolsAsReleased")["status"] == "True");
+    let said = agent.until("told of the Tool", 90, |found| condition(found, "ToolsAsReleased")["status"] == "True");
     assert!(condition(&said, "ToolsAsReleased")["message"].as_str().unwrap_or_default().contains("calculator"), "{said:#}");
     assert_eq!((told(&ground, "helper"), stable_pods(&agent)), ("one".to_owned(), before.clone()));
     agent.patch(&json!({"resources": null}));
@@ -321,7 +321,7 @@ fn an_edited_tool_serves_nobody_until_a_release_with_it_has_passed() {
         assert_eq!((told(&ground, "helper"), stable_pods(&agent)), ("one".to_owned(), before.clone()));
     }
     runs(&agent, 5);
-    poll(60, || match told(&ground, "helper") {
+    poll(180, || match told(&ground, "helper") {
         found if found == "two" => Ok(()),
         found => Err(format!("what has passed should serve, and {found} does")),
     });
@@ -330,7 +330,7 @@ fn an_edited_tool_serves_nobody_until_a_release_with_it_has_passed() {
     assert_ne!(now, before);
     // What has gone is there for whom it was approved.
     ground.team.kubectl("delete tool calculator").ok();
-    let said = agent.until("told that the Tool is gone", 30, |found| condition(found, "ToolsAsReleased")["status"] == "True");
+    let said = agent.until("told that the Tool is gone", 90, |found| condition(found, "ToolsAsReleased")["status"] == "True");
     assert_eq!(
         (condition(&said, "Ready")["status"].as_str(), told(&ground, "helper"), stable_pods(&agent)),
         (Some("True"), "two".to_owned(), now)

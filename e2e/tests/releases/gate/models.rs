@@ -50,16 +50,16 @@ fn another_server_of_its_models_serves_nobody_until_a_release_with_it_has_passed
     waits(&agent, 2);
     name_server(&second);
     waits(&agent, 3);
-    poll(60, || match server(&ground, "helper-candidate") {
+    poll(180, || match server(&ground, "helper-candidate") {
         found if found == second => Ok(()),
         found => Err(format!("the candidate should ask the other server, and asks {found}")),
     });
-    let said = agent.until("told of the server", 30, |found| condition(found, "ToolsAsReleased")["status"] == "True");
+    let said = agent.until("told of the server", 90, |found| condition(found, "ToolsAsReleased")["status"] == "True");
     assert_eq!(condition(&said, "ToolsAsReleased")["reason"], "IntegrationChanged", "{said:#}");
     assert_eq!((server(&ground, "helper"), stable_pods(&agent)), (first, before.clone()));
     agent.patch(&json!({"resources": null}));
     runs(&agent, 4);
-    poll(60, || match server(&ground, "helper") {
+    poll(180, || match server(&ground, "helper") {
         found if found == second => Ok(()),
         found => Err(format!("the server that has passed should be asked, and {found} is")),
     });
