@@ -25,8 +25,11 @@ fn names(message: &str, field: &Field) -> bool {
     // Of parts of which there may be one, that one is named.
     let one_of =
         message.contains("exactly one of") && field.names().any(|name| !["spec", "sources"].contains(&name) && has_word(message, name));
+    // Of an object without what it must have, that part is named.
+    let part = message.contains(": is required without an integration");
     whole
         || one_of
+        || part
         || field.names().next_back().is_some_and(|name| has_word(message, name))
         || field.siblings().any(|name| message.contains(&format!(": {name}: ")))
 }
