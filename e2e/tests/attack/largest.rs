@@ -144,8 +144,7 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
         ),
     ];
     for (of, plural, spec) in &made {
-        let most = if *of == "Integration" { 20 } else { 50 };
-        for at in 0..most {
+        for at in 0..50 {
             let mut object = kind(of, &format!("{}-{at}", of.to_lowercase()), spec);
             object["metadata"]["annotations"] = annotations.clone();
             let path = format!("/apis/agents.slipway.dev/v1/namespaces/{namespace}/{plural}");
