@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use crate::memory;
 
 /// For how many teams the chart's limits are meant, see docs/limits.md.
-const TEAMS: u64 = 4;
-/// How many do it here. Two show what each takes: what an API server does with four takes many times as long as all else.
+const TEAMS: u64 = 3;
+/// How many do it here. Two show what each takes: what an API server does with more takes many times as long as all else.
 const FULL: u64 = 2;
 const KIB: usize = 1024;
 

@@ -166,7 +166,9 @@ fn a_run_goes_on_in_another_evaluator_and_at_another_pod() {
     let url = postgres.url();
     let variables = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", url.as_str())];
     // The tables are an agent's to make, or the operator's.
-    let maker = Runtime::with(&[&variables[..], &[("RUNTIME_DATABASE_MIGRATE", "true")]].concat());
+    let identity = [("RUNTIME_DATABASE_MIGRATE", "true"), ("RUNTIME_AGENT_ID", "ag_1"), ("RUNTIME_TEAM", "red")];
+    let maker = Runtime::with(&[&variables[..], &identity].concat());
+    maker.chat(&json!({"message": "hello"}));
     let has_tables = || postgres.psql("select to_regclass('slipway.evaluation_results') is not null").trim() == "t";
     eventually("the tables", || has_tables().then_some(()));
     drop(maker);
