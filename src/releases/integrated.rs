@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use kube::api::ObjectMeta;
 use slipway_api::{Integration, ToolSpec, ids};
 use slipway_cluster::{Cache, Key};
 
@@ -31,8 +32,15 @@ impl Integrated {
     /// Takes note of an integration, of which a watch has told that it is there or gone.
     pub(super) fn note(&self, key: &Key, integration: Option<&Integration>) {
         match integration {
-            Some(integration) => drop(self.integrations.insert(key.clone(), integration.clone())),
-            None => drop(self.integrations.remove(key)),
+            Some(integration) => {
+                // Of the rest nothing is asked, and annotations may be larger than all else.
+                let named = ObjectMeta { name: Some(key.name.clone()), namespace: Some(key.namespace.clone()), ..ObjectMeta::default() };
+                let kept = Integration { metadata: named, spec: integration.spec.clone(), status: integration.status.clone() };
+                self.integrations.insert(key.clone(), kept);
+            }
+            None => {
+                self.integrations.remove(key);
+            }
         }
     }
 
