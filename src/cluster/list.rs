@@ -17,7 +17,7 @@ where
     loop {
         let list = match api.list_metadata(&page).await {
             Err(error) if page::is_too_long(&error) => {
-                page.limit = Some(page::SMALL_PAGE_SIZE);
+                page.limit = Some(page::smaller(page.limit));
                 continue;
             }
             list => list?,

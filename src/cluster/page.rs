@@ -11,10 +11,20 @@ use tower::{Layer, Service};
 
 /// The objects requested per page.
 pub(crate) const PAGE_SIZE: u32 = 256;
-/// The largest page of `PAGE_SIZE` objects. It is held as text and as objects.
+/// The objects requested per page once a page exceeded `MAX_PAGE_BYTES`.
+const SMALL_PAGE_SIZE: u32 = 16;
+/// The objects requested per page once a small one exceeded it, too.
+const SMALLEST_PAGE_SIZE: u32 = 4;
+/// The largest page but of `SMALLEST_PAGE_SIZE` objects. It is held as text and as objects, which takes four times as much.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
-/// The objects requested per page once a page exceeded `MAX_PAGE_BYTES`. A page of the largest objects takes some 70 MiB.
-pub(crate) const SMALL_PAGE_SIZE: u32 = 16;
+
+/// The objects to request per page after a page of `size` was too long.
+pub(crate) fn smaller(size: Option<u32>) -> u32 {
+    match size {
+        Some(PAGE_SIZE) => SMALL_PAGE_SIZE,
+        _ => SMALLEST_PAGE_SIZE,
+    }
+}
 
 /// A layer of the cluster's client that limits the size of pages.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +54,9 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let is_many = |part: &str| part.strip_prefix("limit=").is_some_and(|limit| limit.parse() == Ok(PAGE_SIZE));
-        let is_page = request.uri().query().is_some_and(|query| query.split('&').any(is_many));
-        let bytes = if is_page { MAX_PAGE_BYTES } else { usize::MAX };
+        let limit = |part: &str| part.strip_prefix("limit=")?.parse().ok();
+        let limit = request.uri().query().and_then(|query| query.split('&').find_map(limit));
+        let bytes = if let Some(PAGE_SIZE | SMALL_PAGE_SIZE) = limit { MAX_PAGE_BYTES } else { usize::MAX };
         Box::pin(self.0.call(request).map_ok(move |answer| answer.map(|body| Limited::new(body, bytes))))
     }
 }
@@ -95,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_too_long_is_requested_again_in_smaller_ones() {
-        for (bytes, expected) in [(100, ["256", "256"].as_slice()), (MAX_PAGE_BYTES / 4, &["256", "16", "16"])] {
+        for (bytes, expected) in [(100, ["256", "256"].as_slice()), (MAX_PAGE_BYTES / 4, &["256", "16", "4", "4"])] {
             let (client, asked) = client(bytes);
             let api: Api<ConfigMap> = Api::all(client);
             let names = list::metadata(&api, |object| object.name.clone().unwrap()).await.unwrap();

@@ -107,7 +107,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     // Not `Any` semantics: the API server ignores the page size for these and returns everything at once.
-    let config = config.page_size(page::PAGE_SIZE).timeout(290);
+    let mut config = config.page_size(page::PAGE_SIZE).timeout(290);
     let begin = |config| Box::pin(watch_objects(api.clone(), config).backoff(watcher::DefaultBackoff::default()));
     let mut stream = begin(config.clone());
     let mut listed = HashSet::new();
@@ -139,7 +139,10 @@ where
             }
             Ok(Event::Apply(object)) => on_event(WatchEvent::Seen(key(&object), Box::new(object))),
             Ok(Event::Delete(object)) => on_event(WatchEvent::Gone(key(&object), Box::new(object))),
-            Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::SMALL_PAGE_SIZE)),
+            Err(error) if page::is_too_long(&error) => {
+                config.page_size = Some(page::smaller(config.page_size));
+                stream = begin(config.clone());
+            }
             // A single failure is normal: a closed connection, or a role binding that is just being created.
             Err(error) if failures == 2 => {
                 tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being restarted");

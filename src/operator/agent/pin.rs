@@ -16,8 +16,8 @@ use slipway_release::{Artifact, content_of, pinned_content};
 use crate::caches::{HeldRelease, Release};
 use crate::context::Context;
 
-/// How many releases are read at a time: the cluster keeps few of an agent, unless people ask for many.
-const PAGE_SIZE: u32 = 16;
+/// How many releases are read at a time: each may be as large as its agent.
+const PAGE_SIZE: u32 = 4;
 
 /// What the stable track of an Agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
