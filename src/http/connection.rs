@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use futures::FutureExt;
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,7 +29,7 @@ use crate::id::{self, RequestId};
 use crate::metered::Metered;
 use crate::reply::{Body, Reply};
 use crate::request::Request;
-use crate::serve::ServerLimits;
+use crate::serve::{Closing, ServerLimits};
 use crate::slots::{RequestSlot, Slot};
 
 /// The limit of unsent bytes in the kernel, which would otherwise buffer megabytes for a client that stops reading.
@@ -38,8 +38,13 @@ const SEND_BUFFER_BYTES: u32 = 32 * 1024;
 const MAX_URL_BYTES: usize = 8 * 1024;
 const MAX_HEADER_BYTES: usize = 32 * 1024;
 
-pub(crate) async fn run<H, F>(stream: TcpStream, slot: Arc<Slot>, limits: ServerLimits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
-where
+pub(crate) async fn run<H, F>(
+    stream: TcpStream,
+    slot: Arc<Slot>,
+    limits: ServerLimits,
+    handler: Arc<H>,
+    mut closing: watch::Receiver<Closing>,
+) where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,
 {
@@ -49,7 +54,18 @@ where
     let _ = socket.set_tcp_user_timeout(Some(limits.send_timeout));
     let _ = socket.set_tcp_notsent_lowat(SEND_BUFFER_BYTES);
     let stream = Metered::new(stream, slot.clone());
-    let service = service_fn(|request| answer(&*handler, request, &slot, &limits));
+    let told = closing.clone();
+    let service = service_fn(|request| {
+        let answered = answer(&*handler, request, &slot, &limits);
+        let told = &told;
+        async move {
+            let mut response = answered.await?;
+            if *told.borrow() != Closing::No {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -59,7 +75,7 @@ where
     );
     let ended = select! {
         ended = connection.as_mut() => ended,
-        _ = closing.changed() => {
+        () = idle_no_longer(&mut closing) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -67,6 +83,10 @@ where
     if let Err(error) = ended {
         debug!(%error, "a connection broke");
     }
+}
+
+async fn idle_no_longer(closing: &mut watch::Receiver<Closing>) {
+    let _ = closing.wait_for(|closing| *closing == Closing::WhenIdle).await;
 }
 
 async fn answer<H, F>(

@@ -41,5 +41,5 @@ pub use proxies::{Network, Proxies};
 pub use query::Query;
 pub use reply::Reply;
 pub use request::{MAX_JSON_BYTES, Request};
-pub use serve::{Drained, ServerLimits, serve};
+pub use serve::{Drained, LINGER, ServerLimits, serve};
 pub use slots::RequestSlot;

@@ -24,6 +24,9 @@ use crate::slots::{SlotGuard, Slots};
 
 /// How often connections are checked for timeouts.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// For how long at shutdown a connection that is open may bring one more request, which is its last. A client that keeps
+/// connections sends on one without knowing that it is about to be closed, and cannot repeat what is no GET.
+pub const LINGER: Duration = Duration::from_secs(1);
 
 /// The limits of a server for its clients.
 #[derive(Debug, Clone)]
@@ -75,6 +78,16 @@ impl ServerLimits {
     }
 }
 
+/// What a shutdown asks of each connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    No,
+    /// Its next answer is the last.
+    AfterAnswer,
+    /// It closes at once if it is idle.
+    WhenIdle,
+}
+
 /// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
@@ -82,8 +95,8 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Serves until `shutdown` resolves, then stops listening, closes idle connections, and returns when the last busy one has
-/// ended or the grace period is over. A handler that panics fails its own request with 500; a handler whose client
+/// Serves until `shutdown` resolves, then stops listening, closes connections after their next answer, those that stay idle after
+/// `LINGER`, and returns when the last busy one has ended or the grace period is over. A handler that panics fails its own request with 500; a handler whose client
 /// disconnects is dropped.
 pub async fn serve<H, F>(listener: TcpListener, limits: ServerLimits, handler: H, shutdown: impl Future<Output = ()>) -> Drained
 where
@@ -94,7 +107,7 @@ where
     let slots = Slots::new(limits.clone());
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (closing, closed) = watch::channel(false);
+    let (closing, closed) = watch::channel(Closing::No);
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -117,11 +130,20 @@ where
         }
     }
     drop(listener);
-    closing.send_replace(true);
-    let all = async { while connections.join_next().await.is_some() {} };
-    let cut = if timeout(limits.grace, all).await.is_ok() { 0 } else { connections.len() };
+    closing.send_replace(Closing::AfterAnswer);
+    let linger = LINGER.min(limits.grace / 2);
+    let cut = if timeout(linger, all(&mut connections)).await.is_ok() {
+        0
+    } else {
+        closing.send_replace(Closing::WhenIdle);
+        if timeout(limits.grace - linger, all(&mut connections)).await.is_ok() { 0 } else { connections.len() }
+    };
     connections.shutdown().await;
     Drained { cut }
+}
+
+async fn all(connections: &mut JoinSet<()>) {
+    while connections.join_next().await.is_some() {}
 }
 
 async fn accepted(listener: &TcpListener, slots: &Slots) -> (TcpStream, IpAddr) {

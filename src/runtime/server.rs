@@ -10,12 +10,12 @@ use anyhow::Context;
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
 use slipway_http::routes::{self, Found, Route};
-use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, listen, request_metrics, serve};
+use slipway_http::{Drained, Error, LINGER, Method, Reply, Request, ServerLimits, listen, request_metrics, serve};
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
 use crate::agent::Agent;
@@ -147,7 +147,6 @@ pub(crate) async fn run(
     let shutdown = async move {
         select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         asked.draining.store(true, Ordering::Relaxed);
-        asked.agent.turns.close();
         closing.send_replace(true);
         draining.send_replace(Some(Instant::now()));
         info!("draining");
@@ -160,6 +159,9 @@ pub(crate) async fn run(
     let turns = async {
         let Ok(Some(began)) = drains.wait_for(Option::is_some).await.map(|began| *began) else { return 0 };
         let end = began + grace;
+        // Connections that are kept may bring one more turn each.
+        sleep(LINGER.min(grace / 2)).await;
+        agent.turns.close();
         if timeout_at(end - DRAIN_TIME.min(grace / 4), agent.turns.ended()).await.is_ok() {
             return 0;
         }

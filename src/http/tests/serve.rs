@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use slipway_http::{Drained, Error, Event, Reply, Request, ServerLimits, serve};
+use slipway_http::{Drained, Error, Event, LINGER, Reply, Request, ServerLimits, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -179,6 +179,24 @@ async fn running_requests_finish_at_shutdown_and_idle_connections_close() {
     assert!(rest(live).await.contains("data: 3"));
     assert_eq!(server.task.await.unwrap(), Drained { cut: 0 });
     assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_kept_connection_has_one_last_answer_at_shutdown() {
+    let server = start(ServerLimits::default()).await;
+    let mut kept = send(server.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let mut answered = Vec::new();
+    while !answered.ends_with(b"ok") {
+        answered.push(kept.read_u8().await.unwrap());
+    }
+    server.stop.send(()).unwrap();
+    sleep(LINGER / 2).await;
+    kept.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let answer = rest(kept).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"), "{answer}");
+    // Nobody is left, so nobody is waited for.
+    let drained = timeout(LINGER / 4, server.task).await.unwrap().unwrap();
+    assert_eq!(drained, Drained { cut: 0 });
 }
 
 #[tokio::test]
