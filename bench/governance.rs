@@ -41,7 +41,7 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     let served = |how: &[&[(&str, &str)]]| Served::start(&core, &how.concat());
     let alone = (served(&[])?, served(&[&governed])?);
     table::part(&format!(
-        "Governance: a chat of 1 KiB with ten policies and all guards, runtime on one core, one connection; {CHATS} chats each, {runs} times"
+        "Governance: a chat of 1 KiB with ten policies and all guards, runtime on one core, one at a time, each on a new connection; {CHATS} chats each, {runs} times"
     ));
     chats("without a database", &alone, runs)?;
     // One after the other, since each would migrate.
@@ -106,6 +106,8 @@ fn chats(how: &str, (bare, governed): &(Served, Served), runs: u32) -> anyhow::R
         let all = [median(&with), median(&without), percentile(&with, 99), percentile(&without, 99)];
         found.iter_mut().zip(all).for_each(|(list, value)| list.push(value));
     }
+    let listed = |list: &[f64]| list.iter().map(|seconds| table::milliseconds(*seconds)).collect::<Vec<_>>().join(", ");
+    table::remark(&format!("p99 of each time: {}; of the floor: {}", listed(&found[2]), listed(&found[3])));
     let [p50, floor50, p99, floor99] = found.map(|list| median(&list));
     beside(&format!("p50, {how}"), p50, floor50, table::milliseconds, "none");
     beside(&format!("p99, {how}"), p99, floor99, table::milliseconds, "0.1 ms more at most");

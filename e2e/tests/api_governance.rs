@@ -2,7 +2,7 @@
 //! another team.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Team, fresh, platform, poll};
+use slipway_e2e::{Agent, Api, Team, fresh, http, platform, poll};
 use slipway_peers::{python, repository, skip};
 
 use crate::api_contract::assert_error;
@@ -39,6 +39,26 @@ fn load(agent: &Agent, good: u64, bad: u64) {
     }
 }
 
+/// Begins an answer that takes long, and leaves.
+#[track_caller]
+fn leave(agent: &Agent) {
+    let ip = agent.service()["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+    let address = format!("{ip}:8000").parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}"));
+    let order = json!({"message": "sleep 100\ntokens 300", "cancel_on_disconnect": true});
+    let mut stream = Api::at(address).whole("POST", "/chat/stream").json(&order).stream();
+    while stream.line(10).is_some_and(|line| !line.contains("token")) {}
+    drop(stream);
+}
+
+/// The turns that the agent's one pod has counted.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few dozen turns")]
+#[track_caller]
+fn turns(agent: &Agent, outcome: &str) -> u64 {
+    let page = http(&agent.team.namespace, &agent.name, 8000, "/metrics", None).map(|reply| reply.body).unwrap_or_default();
+    let samples = platform::samples(&page, "slipway_runtime_turns_total");
+    samples.iter().filter(|(labels, _)| labels.contains(&format!("outcome=\"{outcome}\""))).map(|(_, count)| *count as u64).sum()
+}
+
 #[test]
 fn the_radar_counts_what_was_asked_and_what_failed() {
     if !has_database() {
@@ -54,16 +74,24 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
     let off = team.agent("off", &json!({"suspend": true}));
     off.until("suspended", 60, |agent| agent["status"]["phase"] == "Terminated");
     load(&busy, 33, 7);
+    leave(&busy);
+    let [good, bad, left] = poll(30, || {
+        let counted = ["ok", "error", "cancelled"].map(|outcome| turns(&busy, outcome));
+        if counted == [33, 7, 1] { Ok(counted) } else { Err(format!("the pod should have counted what was done: {counted:?}")) }
+    });
+    let asked = good + bad + left;
 
     let shown = poll(SHOWN, || {
         let shown = get("/radar/busy");
-        if shown["metrics"]["requests_24h"] == 40 { Ok(shown) } else { Err(format!("40 requests should be counted: {shown:#}")) }
+        if shown["metrics"]["requests_24h"] == asked { Ok(shown) } else { Err(format!("{asked} requests should be counted: {shown:#}")) }
     });
     let metrics = &shown["metrics"];
-    assert_eq!((&metrics["errors_24h"], &metrics["error_rate_pct"]), (&json!(7), &json!(17.5)), "{shown:#}");
+    // The rate is of those whose end is known.
+    let expected = [json!(bad), json!(left), json!(17.5)];
+    assert_eq!(["errors_24h", "unknown_24h", "error_rate_pct"].map(|name| metrics[name].clone()), expected, "{shown:#}");
     assert!(metrics["tokens_24h"].as_i64().is_some_and(|tokens| tokens >= 33 * 3), "{shown:#}");
     assert!(metrics["avg_latency_ms"].is_number() && metrics["p95_latency_ms"].is_number(), "{shown:#}");
-    assert_eq!((&shown["tracks"]["stable"]["requests_24h"], &shown["data_source"]), (&json!(40), &json!("slipway")), "{shown:#}");
+    assert_eq!((&shown["tracks"]["stable"]["requests_24h"], &shown["data_source"]), (&json!(asked), &json!("slipway")), "{shown:#}");
     assert_eq!(shown["agent_id"], busy.get()["status"]["id"], "{shown:#}");
     // Nobody asked it, which is known; what is more cannot be said of it.
     let quiet = get("/radar/idle");
@@ -73,10 +101,10 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
     poll(SHOWN, || {
         let all = get("/radar");
         let counts = ["total_agents", "down", "total_requests_24h"].map(|name| all[name].as_i64());
-        if counts == [Some(3), Some(0), Some(40)] {
+        if counts == [Some(3), Some(0), i64::try_from(asked).ok()] {
             Ok(())
         } else {
-            Err(format!("three agents and 40 requests should be counted: {all:#}"))
+            Err(format!("three agents and {asked} requests should be counted: {all:#}"))
         }
     });
     // One of six answers is an error: that is an alert, and shows.
@@ -89,6 +117,7 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
         alert["id"].as_str().is_some_and(|id| id.starts_with("al_")) && alert["value"].as_f64().is_some_and(|value| value > 5.0),
         "{alert:#}"
     );
+    assert!(alert["trace_ids"][0].as_str().is_some_and(|trace| trace.starts_with("tr_")), "it is shown by a trace: {alert:#}");
     assert!(get("/radar/alerts").as_array().is_some_and(|alerts| alerts.contains(&alert)), "{alert:#}");
 }
 

@@ -1,3 +1,4 @@
 //! Governance: what agents are held to, whoever writes them.
 
+mod alerts;
 mod policies;

@@ -56,8 +56,8 @@ pub use owners::{Claim, HELD_DAYS, Holder, Home};
 pub use reader::{Reader, Records};
 pub use readiness::ReadinessSample;
 pub use readings::{
-    AgentConversations, AgentKey, AgentReadiness, AgentScore, AgentUsage, AgentViolations, MAX_AGENTS, PolicyConversations, Readings,
-    RunScore, RunViolations, Used,
+    AgentConversations, AgentKey, AgentReadiness, AgentScore, AgentTraces, AgentUsage, AgentViolations, MAX_AGENTS, PolicyConversations,
+    Readings, RunScore, RunViolations, Used,
 };
 pub use retention::Retention;
 pub use sampling::{SampledMean, SampledScore, SampledTurn};

@@ -14,7 +14,7 @@ use crate::connection::{ask, settings};
 use crate::steps::{self, Step};
 use crate::{Fault, backfill, roles};
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -30,6 +30,7 @@ const STEPS: [Step; 15] = [
     Step { version: 13, name: "feedback for MLflow", sql: include_str!("migrations/0013_feedback_delivery.sql") },
     Step { version: 14, name: "governance", sql: include_str!("migrations/0014_governance.sql") },
     Step { version: 15, name: "deliveries of alerts", sql: include_str!("migrations/0015_alert_deliveries.sql") },
+    Step { version: 16, name: "traces of usage", sql: include_str!("migrations/0016_usage_traces.sql") },
 ];
 
 /// The version that [`migrate`] leads to.

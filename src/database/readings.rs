@@ -2,6 +2,7 @@
 //! of the database that show nothing of an earlier Agent under the same id.
 
 mod activity;
+mod traces;
 mod violations;
 
 use jiff::Timestamp;
@@ -14,6 +15,7 @@ use crate::feedback::is_denied;
 use crate::types::{LATENCY_BUCKETS, MOST_LISTED, Page, start_of_minute};
 use crate::{Alert, Fault, id};
 pub use activity::{AgentConversations, AgentScore, RunScore};
+pub use traces::AgentTraces;
 pub use violations::{AgentViolations, PolicyConversations, RunViolations};
 
 const NOT_GRANTED: &str = "this login may not read usage, violations, readiness and alerts; docs/rest.md has what it has to be granted";

@@ -14,6 +14,8 @@ use crate::{Fault, id};
 
 /// The version of the schema from which on usage has `measured` and what goes with it.
 const MEASURES: i32 = 14;
+/// From which on it has traces.
+const TRACES: i32 = 16;
 
 pub struct Store {
     pub(crate) door: Arc<Door>,
@@ -33,6 +35,8 @@ pub(crate) struct Schema {
     pub(crate) vectors: Option<String>,
     /// Whether usage has the columns of step 14.
     pub(crate) measures: bool,
+    /// Whether it has those of step 16.
+    pub(crate) traces: bool,
 }
 
 /// The schema, once it has been looked at.
@@ -131,5 +135,5 @@ async fn look(work: &mut Work) -> Result<Schema, Fault> {
             "its schema has version {version} and this runtime needs {MINIMUM}; the manager migrates it"
         )));
     }
-    Ok(Schema { vectors: row.try_get("vectors")?, measures: version >= MEASURES })
+    Ok(Schema { vectors: row.try_get("vectors")?, measures: version >= MEASURES, traces: version >= TRACES })
 }

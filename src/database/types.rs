@@ -179,6 +179,10 @@ pub struct UsageMinute {
     pub unpriced: i64,
     /// Requests for whose end nobody waited: neither errors nor answers.
     pub cancelled: i64,
+    /// Of the last request that failed.
+    pub last_failed_trace: Option<String>,
+    /// Of the last request with an attempt at prompt injection.
+    pub last_injection_trace: Option<String>,
 }
 
 impl UsageMinute {
@@ -204,6 +208,8 @@ impl UsageMinute {
             cited: 0,
             unpriced: 0,
             cancelled: 0,
+            last_failed_trace: None,
+            last_injection_trace: None,
         }
     }
 
@@ -235,6 +241,13 @@ impl UsageMinute {
         self.cancelled += other.cancelled;
         for (mine, theirs) in self.latency_histogram.iter_mut().zip(&other.latency_histogram) {
             *mine += theirs;
+        }
+        for (mine, theirs) in
+            [(&mut self.last_failed_trace, &other.last_failed_trace), (&mut self.last_injection_trace, &other.last_injection_trace)]
+        {
+            if theirs.is_some() {
+                mine.clone_from(theirs);
+            }
         }
     }
 }

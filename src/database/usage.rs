@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use sqlx::Row;
 
-use crate::connection::{ask, in_time};
-use crate::conversation::clean;
+use crate::connection::{Work, ask, in_time};
+use crate::conversation::{clean, short};
 use crate::types::{LATENCY_BUCKETS, UsageMinute, start_of_minute};
 use crate::{Fault, Store};
 
 /// The most rows of one statement: two models and a day. Within one statement rows are locked in the order of keys, minutes before sums.
 const BATCH: usize = 4_000;
+/// The longest trace.
+const MAX_TRACE_BYTES: usize = 128;
 
 const ADD: &str = "
     INSERT INTO slipway.usage_by_run AS u
@@ -64,7 +66,7 @@ impl Store {
         in_time(async {
             let (mut work, schema) = self.begin().await?;
             let add = if schema.measures { ADD_MEASURED } else { ADD };
-            if !schema.measures {
+            if !schema.traces {
                 self.forget_schema();
             }
             for rows in merged.chunks(BATCH) {
@@ -84,10 +86,41 @@ impl Store {
                     .bind(clean(&self.run.hash))
                     .execute(&mut *work)
                     .await?;
+                if schema.traces {
+                    self.note_traces(&mut work, rows).await?;
+                }
             }
             work.commit().await
         })
         .await
+    }
+
+    /// Few minutes have any, so that these are a statement of their own, about rows that are there and locked.
+    async fn note_traces(&self, work: &mut Work, rows: &[UsageMinute]) -> Result<(), Fault> {
+        const NOTE: &str = "
+            UPDATE slipway.usage_by_run u SET last_failed_trace = coalesce(m.failed, u.last_failed_trace),
+                   last_injection_trace = coalesce(m.injection, u.last_injection_trace)
+            FROM unnest($5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[]) AS m (minute, provider, model, failed, injection)
+            WHERE u.team = $1 AND u.agent_id = $2 AND u.track = $3 AND u.run_hash = $4 AND u.provider = m.provider AND u.model = m.model
+              AND u.minute = 'epoch'::timestamptz + m.minute * interval '1 second'";
+        let traced: Vec<_> = rows.iter().filter(|row| row.last_failed_trace.is_some() || row.last_injection_trace.is_some()).collect();
+        if traced.is_empty() {
+            return Ok(());
+        }
+        let bounded = |trace: Option<&str>| trace.map(|trace| short(trace, MAX_TRACE_BYTES));
+        ask(NOTE)
+            .bind(&self.team)
+            .bind(&self.agent)
+            .bind(clean(&self.run.track))
+            .bind(clean(&self.run.hash))
+            .bind(traced.iter().map(|row| start_of_minute(row.minute).as_second()).collect::<Vec<_>>())
+            .bind(traced.iter().map(|row| clean(&row.provider)).collect::<Vec<_>>())
+            .bind(traced.iter().map(|row| clean(&row.model)).collect::<Vec<_>>())
+            .bind(traced.iter().map(|row| bounded(row.last_failed_trace.as_deref())).collect::<Vec<_>>())
+            .bind(traced.iter().map(|row| bounded(row.last_injection_trace.as_deref())).collect::<Vec<_>>())
+            .execute(&mut **work)
+            .await?;
+        Ok(())
     }
 
     /// What the agent has cost from `start` on, in millionths of a US dollar, all of its pods together.

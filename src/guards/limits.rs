@@ -274,9 +274,11 @@ impl Limits {
         let most = self.strictest(GuardName::SpendLimit, Action::Block).map(|limit| limit.most);
         let (held, next) = (amounts.day.held, amounts.day.next(0.0));
         let share = amounts.share.as_mut()?;
-        let spending = self.counts_spending().then(|| share.spending.wish(most, held, next));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float turned into an integer saturates")]
         let requests = rate.and_then(|most| share.requests.wish(most as u32, asker, now));
+        // Requests are used up many times while a lease of spending lasts.
+        let is_spending_left = asker == Asker::Keeper && requests.is_some() && share.spending.lasts(held, next, now);
+        let spending = (self.counts_spending() && !is_spending_left).then(|| share.spending.wish(most, held, next));
         (spending.is_some() || requests.is_some()).then_some(Wish { at: now, spending, requests })
     }
 

@@ -1,11 +1,16 @@
 //! The part of an agent's budgets that this replica may use: leases of the day's money and of the minute's requests, which another place
 //! hands out to all replicas. Clock and answers are arguments. A lease counts from before it was asked for.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// For how long a lease may be used.
 const SPENDING_LEASE: Duration = Duration::from_mins(1);
 const REQUESTS_LEASE: Duration = Duration::from_secs(5);
+/// A lease of spending that is asked for with requests ahead of turns has run down to this.
+const SPENDING_RENEWAL: Duration = Duration::from_secs(20);
+/// The most beginnings that a replica remembers, and so the most requests of a slice.
+const MAX_BEGINNINGS: usize = 2_048;
 /// So many slices of what is left of a day are handed out at once.
 const SLICES: f64 = 16.0;
 /// Nothing was left: it is not asked again before this.
@@ -19,8 +24,10 @@ const NO_LIMIT_USD: f64 = 1e9;
 pub enum Asker {
     /// A turn that waits for one.
     Turn,
-    /// The task that asks ahead of turns, and reports what was spent.
+    /// The task that asks ahead of turns.
     Keeper,
+    /// The report of what was spent, which costs no request.
+    Reporter,
 }
 
 /// What a replica wants of its agent's budgets.
@@ -99,8 +106,8 @@ pub(crate) struct RequestsShare {
     until: Option<Instant>,
     pause_until: Option<Instant>,
     retry_at: Option<Instant>,
-    /// When the last requests began; more than this are wanted at once by nobody.
-    began: Vec<Instant>,
+    /// When the last requests began, the oldest first.
+    began: VecDeque<Instant>,
 }
 
 /// Whether a lease has room for one more.
@@ -135,6 +142,11 @@ impl SpendingShare {
             return if self.spent + held + 2.0 * next < self.may_spend { Room::Yes } else { Room::Low };
         }
         self.pause_until.filter(|until| now < *until).map_or(Room::Unknown, |until| Room::No(until - now))
+    }
+
+    /// Whether the lease has room and lasts, so that nobody needs another one soon.
+    pub(crate) fn lasts(&self, held: f64, next: f64, now: Instant) -> bool {
+        self.room(held, next, now) == Room::Yes && self.until.is_some_and(|until| now + SPENDING_RENEWAL < until)
     }
 
     /// When the next day begins.
@@ -183,25 +195,27 @@ impl RequestsShare {
 
     pub(crate) fn take(&mut self, now: Instant) {
         self.left = self.left.saturating_sub(1);
-        self.began.retain(|at| now.saturating_duration_since(*at) < REQUESTS_LEASE);
-        if self.began.len() < 64 {
-            self.began.push(now);
+        while self.began.len() >= MAX_BEGINNINGS || self.began.front().is_some_and(|at| is_old(*at, now)) {
+            self.began.pop_front();
         }
+        self.began.push_back(now);
     }
 
     fn recent(&self, now: Instant) -> u32 {
-        let recent = self.began.iter().filter(|at| now.saturating_duration_since(**at) < REQUESTS_LEASE).count();
+        let recent = self.began.len() - self.began.partition_point(|at| is_old(*at, now));
         u32::try_from(recent).unwrap_or(u32::MAX)
     }
 
-    /// As many as began lately, as those that are not used are lost for a minute. Nothing where nobody waits for one: a report of what was
-    /// spent costs no request.
+    /// As many as began lately, as those that are not used are lost for a minute: a replica that stops loses a 64th of a large limit at
+    /// most. Nothing where nobody waits for one: a report of what was spent costs no request.
     pub(crate) fn wish(&self, most: u32, asker: Asker, now: Instant) -> Option<RequestsWish> {
         let is_wanted = match asker {
             Asker::Turn => self.room(now) == Room::Unknown,
             Asker::Keeper => self.is_low(now),
+            Asker::Reporter => false,
         };
-        is_wanted.then(|| RequestsWish { most, want: self.recent(now).min(most / 4).max(1) })
+        let slice = (most / 4).min((most / 64).max(64));
+        is_wanted.then(|| RequestsWish { most, want: self.recent(now).min(slice).max(1) })
     }
 
     /// Whether requests come one after the other and use up the lease. The turn that found little room may have taken the last one since.
@@ -220,4 +234,9 @@ impl RequestsShare {
         self.retry_at = Some(at + lease.retry_after);
         self.pause_until = (self.left == 0).then(|| at + lease.retry_after.clamp(MIN_PAUSE, MAX_PAUSE));
     }
+}
+
+/// Whether a request began so long ago that its lease has ended.
+fn is_old(began: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(began) >= REQUESTS_LEASE
 }

@@ -90,19 +90,19 @@ impl Budgets {
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut ticks = interval(REPORT_INTERVAL);
         loop {
-            tokio::select! {
-                () = self.wake.notified() => {}
-                _ = ticks.tick() => if !self.policies.current().has_news() { continue },
-            }
+            let asker = tokio::select! {
+                () = self.wake.notified() => Asker::Keeper,
+                _ = ticks.tick() => if self.policies.current().has_news() { Asker::Reporter } else { continue },
+            };
             let _asking = self.asking.lock().await;
-            self.ask(&self.policies.current(), Asker::Keeper).await;
+            self.ask(&self.policies.current(), asker).await;
         }
     }
 
     /// The process ends: what it has not spent is for the others.
     pub(crate) async fn give_back(&self) {
         let _asking = self.asking.lock().await;
-        let Some(Wish { spending: Some(spending), .. }) = self.policies.current().wish(Asker::Keeper, Instant::now()) else { return };
+        let Some(Wish { spending: Some(spending), .. }) = self.policies.current().wish(Asker::Reporter, Instant::now()) else { return };
         let spending = Some(SpendingRequest { want_micros: 0, ..asked(&spending) });
         let request = BudgetRequest { holder: self.holder.clone(), spending, requests: None };
         if !matches!(timeout(TIMEOUT, self.store.lease_budget(&request)).await, Ok(Ok(_))) {

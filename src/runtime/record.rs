@@ -203,6 +203,7 @@ impl Recorder {
             self.guarded(guarded, whose, &mut counted);
         }
         self.0.meters.turn("blocked", None);
+        counted.sample.trace.clone_from(&whose.trace);
         self.count(&counted.sample);
     }
 
@@ -421,6 +422,7 @@ impl TurnRecord {
         sample.output_tokens = used.output_tokens;
         sample.cost_micros = micros(price.unwrap_or_default());
         sample.is_unpriced = is_unpriced(price, &used);
+        sample.trace = self.whose.trace.take();
         self.recorder.count(&self.counted.sample);
         self.span.outcome(outcome);
         if !self.is_stored {

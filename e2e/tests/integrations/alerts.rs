@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Team, condition, fresh, platform};
+use slipway_e2e::{Api, Team, condition, fresh, platform, poll};
 use slipway_peers::skip;
 
 use super::receiver::{HOOK, Heard, Receiver, SLACK, signing_secret};
@@ -11,6 +11,8 @@ use super::{becomes, connected, integration, login};
 
 /// How long an alert may take: its usage is written, a pass a minute looks at it, and the first attempt is refused.
 const RAISED: u64 = 240;
+/// Violations are told to their policies every five minutes.
+const TOLD: u64 = 420;
 /// How long the end of one may take, which the next pass finds.
 const RESOLVED: u64 = 150;
 const TOPIC: &str = "zeppelins";
@@ -76,6 +78,17 @@ fn alerts_reach_a_receiver_once_each_and_in_order() {
         posted_line.is_good() && line.as_str().is_some_and(|line| line.contains("critical") && line.contains("policy_violation_count")),
         "{line}"
     );
+
+    // The policy says who broke it, and how often.
+    poll(TOLD, || {
+        let described = team.kubectl("describe guardrailpolicy topics").ok();
+        let words = described.split_whitespace().collect::<Vec<_>>().join(" ");
+        if words.contains("Violations: Blocked: 4 Total: 4 Violators: Agent: helper Blocked: 4 Count: 4") {
+            Ok(())
+        } else {
+            Err(format!("four violations of helper should be told: {described}"))
+        }
+    });
 
     // A policy that is switched off ends its alerts at the next look.
     team.kubectl("patch guardrailpolicy topics --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();

@@ -325,7 +325,9 @@ fn a_report_of_spending_asks_for_no_request() {
         requests: Some(RequestsLease { requests, retry_after: Duration::ZERO }),
     };
     assert!(limits.before_turn(&budget(0)).lacks_lease);
-    assert_eq!(wished(Asker::Keeper, 0), Some((None, true)), "no turn waits for one");
+    for asker in [Asker::Keeper, Asker::Reporter] {
+        assert_eq!(wished(asker, 0), Some((None, true)), "no turn waits for one");
+    }
     let wish = limits.0.wish(&limits.1, Asker::Turn, tick(0)).unwrap();
     assert_eq!(wish.requests, Some(RequestsWish { most: 60, want: 1 }));
     limits.1.leased(&wish, &lease(3));
@@ -335,6 +337,59 @@ fn a_report_of_spending_asks_for_no_request() {
         low.push(limits.before_turn(&budget(1)).lease_is_low);
     }
     assert_eq!(low, [false, false, true]);
-    assert_eq!(wished(Asker::Keeper, 1), Some((Some(RequestsWish { most: 60, want: 3 }), true)), "more are likely to come");
+    assert_eq!(wished(Asker::Keeper, 1), Some((Some(RequestsWish { most: 60, want: 3 }), false)), "more are likely to come; money lasts");
+    assert_eq!(wished(Asker::Reporter, 1), Some((None, true)), "what was spent is told, and what is left given back");
     assert_eq!(wished(Asker::Keeper, 20), Some((None, true)), "nobody has come since");
+}
+
+#[test]
+fn requests_asked_ahead_renew_money_that_runs_out() {
+    let policy = Some(PolicyRule { policy: "gp_rate".into(), rule: crate::RuleType::MaxRequestsPerMinute });
+    let rate = Limit { policy, ..limit(GuardName::RateLimit, 60.0, Action::Block) };
+    let limits = LimitState::new(vec![rate, limit(GuardName::SpendLimit, 1.0, Action::Block)]);
+    limits.1.share();
+    let lease = Lease {
+        spending: Some(SpendingLease { day: 20_000, may_spend_usd: 0.5, spent_usd: 0.0, day_ends_in: Duration::from_secs(80_000) }),
+        requests: Some(RequestsLease { requests: 3, retry_after: Duration::ZERO }),
+    };
+    let wish = limits.0.wish(&limits.1, Asker::Turn, tick(0)).unwrap();
+    limits.1.leased(&wish, &lease);
+    // (second, what is spent then, whether money is asked for): the lease lasts 60 s and has 0.5 USD.
+    for (second, usd, is_asked) in [(39, 0.1, false), (40, 0.0, true), (41, 0.15, true)] {
+        limits.1.leased(&Wish { at: tick(second), spending: None, ..wish }, &Lease { spending: None, ..lease });
+        limits.after(&spent(second, usd));
+        for _ in 0..3 {
+            assert!(!limits.before_turn(&budget(second)).lacks_lease, "after {second} s");
+        }
+        let wished = limits.0.wish(&limits.1, Asker::Keeper, tick(second)).unwrap();
+        assert_eq!((wished.requests.is_some(), wished.spending.is_some()), (true, is_asked), "after {second} s");
+    }
+}
+
+/// What a replica wishes for after so many turns within four seconds.
+fn wished_after(turns: u32, most: f64) -> u32 {
+    let policy = Some(PolicyRule { policy: "gp_rate".into(), rule: crate::RuleType::MaxRequestsPerMinute });
+    let limits = LimitState::new(vec![Limit { policy, ..limit(GuardName::RateLimit, most, Action::Block) }]);
+    limits.1.share();
+    let mut largest = 0;
+    for turn in 0..turns {
+        let now = Budget { tick: tick(0) + Duration::from_secs(4) * turn / turns, ..budget(0) };
+        if limits.before_turn(&now).lacks_lease {
+            let wish = limits.0.wish(&limits.1, Asker::Turn, now.tick).unwrap();
+            let requests = wish.requests.unwrap().want;
+            largest = largest.max(requests);
+            let lease = Lease { spending: None, requests: Some(RequestsLease { requests, retry_after: Duration::ZERO }) };
+            limits.1.leased(&wish, &lease);
+            assert!(!limits.before_turn(&now).lacks_lease, "turn {turn} of {turns}");
+        }
+    }
+    largest
+}
+
+#[test]
+fn a_slice_of_requests_grows_with_the_load_and_the_limit() {
+    assert!(wished_after(2_000, 1_000_000.0) > 1_000);
+    assert_eq!(wished_after(2_000, 4_096.0), 64);
+    assert_eq!(wished_after(2_000, 60.0), 15);
+    assert_eq!(wished_after(50_000, 1_000_000.0), 2_048, "no more than is remembered");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_api::guardrail_policy::RuleType;
-use slipway_database::{AgentKey, AgentUsage, AgentViolations, LATENCY_BOUNDS_MS, ReadinessSample};
+use slipway_database::{AgentKey, AgentTraces, AgentUsage, AgentViolations, LATENCY_BOUNDS_MS, ReadinessSample};
 use slipway_governance::alert::{Limit, Reading, Topic};
 use slipway_governance::{Usage, quantile};
 
@@ -26,6 +26,9 @@ pub(super) struct Found {
     pub recent: Usage,
     /// Since the day of UTC began, in US dollars.
     pub spent_today: f64,
+    /// Traces of recent requests that failed, and of attempts at injection.
+    pub failed: Vec<String>,
+    pub injections: Vec<String>,
     /// Recent violations by policy and type of rule.
     pub violations: BTreeMap<(String, String), Broken>,
 }
@@ -56,6 +59,18 @@ pub(super) async fn read(tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -
         let mut found = vec![Found::default(); part.len()];
         for AgentUsage { agent, used, .. } in tenancy.usage(&rows, recent).await? {
             at(&mut found, agent, |found| found.recent = Usage::from(&used));
+        }
+        let traced = |found: &Found| found.recent.errors > 0 || found.recent.injections > 0;
+        let (places, keys): (Vec<_>, Vec<_>) = rows
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| found.get(*place).is_some_and(traced))
+            .map(|(place, key)| (place, key.clone()))
+            .unzip();
+        for AgentTraces { agent, failed, injections } in tenancy.traces(&keys, recent).await? {
+            if let Some(place) = places.get(agent) {
+                at(&mut found, *place, |found| (found.failed, found.injections) = (failed, injections));
+            }
         }
         for AgentUsage { agent, used, .. } in tenancy.usage(&rows, today).await? {
             at(&mut found, agent, |found| found.spent_today = used.spent_usd());
@@ -103,13 +118,13 @@ impl Found {
         match limit.topic {
             Topic::Down if agent.is_suspended() => (Reading::Nothing, Vec::new()),
             Topic::Down => (Reading::Value(minutes_down), Vec::new()),
-            Topic::ErrorRate => (Reading::of(self.recent.error_percent().filter(|_| has_enough(self.recent.ended()))), Vec::new()),
+            Topic::ErrorRate => (Reading::of(self.recent.error_percent().filter(|_| has_enough(self.recent.ended()))), self.failed.clone()),
             Topic::P95Latency => {
                 let p95 = quantile(&LATENCY_BOUNDS_MS, &self.recent.latency, 0.95).filter(|_| has_enough(self.recent.timed()));
                 (Reading::of(p95.map(|p95| p95.value)), of_rule(RuleType::MaxLatency))
             }
             Topic::DailyCost => (Reading::Value(self.spent_today), of_rule(RuleType::MaxCostPerDay)),
-            Topic::Injections => (Reading::of(Some(number(self.recent.injections))), Vec::new()),
+            Topic::Injections => (Reading::of(Some(number(self.recent.injections))), self.injections.clone()),
             Topic::Violations => {
                 let broken = self.of_policy(&limit.policy, |rule| !is_of_answers(rule));
                 let count = broken.iter().fold(0_i64, |sum, broken| sum.saturating_add(broken.count));

@@ -296,6 +296,8 @@ async fn errors_latency_and_spending_raise_alerts_with_values() {
     world.agent("quiet", &json!({})).await;
     world.used("quiet", "h", requests(19, 19, 60_000)).await;
     world.used("helper", "h", requests(100, 10, 4_000)).await;
+    world.used("helper", "h", |minute| minute.last_failed_trace = Some("tr_failed".to_owned())).await;
+    world.used_on("helper", "canary", "h2", |minute| minute.last_failed_trace = Some("tr_failed_too".to_owned())).await;
     world.used("helper", "h", |minute| minute.cost_micros = 8_500_000).await;
     let trace = Some("tr_slow".to_owned());
     let slow = ViolationMinute {
@@ -313,6 +315,8 @@ async fn errors_latency_and_spending_raise_alerts_with_values() {
         world.pass(1).await;
     }
     assert_eq!(world.alerts(), "daily_cost_usd warning true, error_rate_pct warning true");
+    let traces = "SELECT string_agg(trace, ' ' ORDER BY trace) FROM slipway.alerts, unnest(traces) trace WHERE metric = 'error_rate_pct'";
+    assert_eq!(world.sql(traces), "tr_failed tr_failed_too");
     for _ in 0..3 {
         world.pass(1).await;
     }

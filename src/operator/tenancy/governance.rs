@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, AgentUsage, AgentViolations, Alert, Fault, KeptAlert, PolicyConversations, RaisedAlert, ReadinessSample, Retention,
-    RunViolations,
+    AgentKey, AgentTraces, AgentUsage, AgentViolations, Alert, Fault, KeptAlert, PolicyConversations, RaisedAlert, ReadinessSample,
+    Retention, RunViolations,
 };
 
 use super::Tenancy;
@@ -25,6 +25,11 @@ impl Tenancy {
     pub(crate) async fn usage_by_run(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<AgentUsage>, String> {
         self.answers()?;
         self.tenants.readings().usage_by_run(agents, since).await.map_err(|fault| self.noted(&fault))
+    }
+
+    pub(crate) async fn traces(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<AgentTraces>, String> {
+        self.answers()?;
+        self.tenants.readings().traces(agents, since).await.map_err(|fault| self.noted(&fault))
     }
 
     pub(crate) async fn violations(&self, agents: &[AgentKey], since: Timestamp) -> Result<Vec<AgentViolations>, String> {

@@ -26,7 +26,7 @@ pub(crate) enum End {
 }
 
 /// One request.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
     /// Background work uses tokens and is no request.
     pub(crate) behind_the_scenes: bool,
@@ -48,6 +48,8 @@ pub(crate) struct Sample {
     /// An answer of an agent with knowledge, and one with sources.
     pub(crate) retrieved: u64,
     pub(crate) cited: u64,
+    /// Kept of what fails and of attempts at injection.
+    pub(crate) trace: Option<String>,
 }
 
 #[derive(Default)]
@@ -134,6 +136,7 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
         audited,
         retrieved,
         cited,
+        ref trace,
     } = *sample;
     if !behind_the_scenes {
         minute.requests += 1;
@@ -146,6 +149,12 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
             minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
             minute.latency_ms = minute.latency_ms.saturating_add(latency);
         }
+    }
+    if trace.is_some() && end == End::Failed {
+        minute.last_failed_trace.clone_from(trace);
+    }
+    if trace.is_some() && injections > 0 {
+        minute.last_injection_trace.clone_from(trace);
     }
     minute.unpriced += i64::from(is_unpriced);
     for (sum, more) in [
@@ -225,6 +234,29 @@ mod tests {
         let taken = &usage.take_all()[0];
         assert_eq!((taken.requests, taken.errors, taken.cancelled, taken.unpriced), (2, 1, 1, 2));
         assert_eq!(taken.latency_histogram.iter().sum::<i64>(), 1);
+    }
+
+    #[test]
+    fn a_minute_names_the_last_that_failed_and_the_last_attempt() {
+        let usage = Usage::default();
+        let traced = |trace: &str| Sample { trace: Some(trace.to_owned()), ..sample(1) };
+        for (end, injections, trace) in [
+            (End::Failed, 0, "tr_1"),
+            (End::Failed, 0, "tr_2"),
+            (End::Answered, 2, "tr_3"),
+            (End::Answered, 0, "tr_4"),
+            (End::Cancelled, 0, "tr_5"),
+        ] {
+            usage.record(at("10:00:00"), "p", "m", &Sample { end, injections, ..traced(trace) });
+        }
+        // What belongs to no turn has none.
+        usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, injections: 1, ..Sample::default() });
+        let unwritten = usage.take_finished(at("10:01:00"));
+        usage.record(at("10:00:00"), "p", "m", &sample(1));
+        usage.give_back(at("10:01:00"), unwritten);
+        let taken = &usage.take_all()[0];
+        let traces = (taken.last_failed_trace.as_deref(), taken.last_injection_trace.as_deref());
+        assert_eq!((taken.requests, traces), (6, (Some("tr_2"), Some("tr_3"))));
     }
 
     #[test]

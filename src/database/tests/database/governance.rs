@@ -441,6 +441,7 @@ async fn a_teams_login_reads_and_writes_its_own_rows_and_no_alerts() {
     for call in [
         format!("select * from slipway.usage_since({since}, false)"),
         format!("select * from slipway.violations_since({since})"),
+        format!("select * from slipway.traces_since({since})"),
         "select * from slipway.violations_by_run('{b}', '{ag_1}', '{u}', '{gp_1}', '-infinity')".to_owned(),
         "select * from slipway.violating_conversations('{b}', '{ag_1}', '{u}', 'h', '{gp_1}', '-infinity')".to_owned(),
         format!("select * from slipway.readiness_since({since})"),

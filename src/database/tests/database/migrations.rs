@@ -30,7 +30,7 @@ async fn four_migrate_at_once_and_each_step_is_taken_once() {
     let mut admin = database.raw(&database.url).await;
     assert_eq!(
         admin.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await,
-        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"
     );
 }
 

@@ -58,6 +58,7 @@ fn used(numbers: &mut Numbers, minute: i64) -> UsageMinute {
     ] {
         *count = numbers.below(1_000);
     }
+    row.last_failed_trace = (numbers.below(3) == 0).then(|| "tr_1".to_owned());
     row
 }
 

@@ -1,8 +1,9 @@
 //! Usage adds up, whoever writes it.
 
 use jiff::Timestamp;
-use slipway_database::{LATENCY_BUCKETS, Options, Run, Store, UsageMinute};
+use slipway_database::{AgentTraces, LATENCY_BUCKETS, Options, Run, Store, UsageMinute, migrate, migrate_up_to};
 
+use crate::spans::key;
 use crate::{Database, options};
 
 #[tokio::test]
@@ -86,4 +87,46 @@ async fn a_large_batch_is_written_at_once() {
         (0..2_500).map(|n| UsageMinute { requests: 1, ..UsageMinute::empty(Timestamp::from_second(n * 60).unwrap(), "p", "m") }).collect();
     store.record_usage(&rows).await.unwrap();
     assert_eq!(database.raw(&database.url).await.one("select sum(requests)::text from slipway.usage_by_run").await, "2500");
+}
+
+#[tokio::test]
+async fn the_newest_traces_of_errors_and_attempts_are_read() {
+    let database = Database::migrated().await;
+    let store = database.tenant("a", "ag_1").await;
+    let start = Timestamp::from_second(1_800_000_000).unwrap();
+    let used = |second: i64, failed: Option<&str>, injection: Option<&str>| UsageMinute {
+        requests: 1,
+        last_failed_trace: failed.map(str::to_owned),
+        last_injection_trace: injection.map(str::to_owned),
+        ..UsageMinute::empty(Timestamp::from_second(1_800_000_000 + second).unwrap(), "p", "m")
+    };
+    store.record_usage(&[used(0, Some("tr_0"), None), used(1, Some("tr_1"), None), used(60, None, Some("tr_2"))]).await.unwrap();
+    store.record_usage(&[used(2, None, None), used(61, None, Some(&"ü".repeat(100)))]).await.unwrap();
+    store.record_usage(&(2..9).map(|minute| used(60 * minute, Some(&format!("tr_m{minute}")), None)).collect::<Vec<_>>()).await.unwrap();
+    database.tenant("a", "ag_2").await.record_usage(&[used(0, None, None)]).await.unwrap();
+    let keys = [key("a", "ag_none", "u"), key("a", "ag_1", "u"), key("a", "ag_2", "u")];
+    let tenants = database.tenants();
+    let found = tenants.readings().traces(&keys, start).await.unwrap();
+    let traces = |agent, failed: &[&str], injections: &[&str]| {
+        let owned = |traces: &[&str]| traces.iter().map(|trace| (*trace).to_owned()).collect();
+        AgentTraces { agent, failed: owned(failed), injections: owned(injections) }
+    };
+    let cut = "ü".repeat(64);
+    assert_eq!(found, [traces(1, &["tr_m8", "tr_m7", "tr_m6", "tr_m5", "tr_m4"], &[&cut]), traces(2, &[], &[])]);
+    let one = "select last_failed_trace || ' ' || requests from slipway.usage_by_run where agent_id = 'ag_1' order by minute limit 1";
+    assert_eq!(database.raw(&database.url).await.one(one).await, "tr_1 3", "of a minute the last one");
+}
+
+#[tokio::test]
+async fn usage_is_written_before_and_after_there_are_traces() {
+    let database = Database::empty();
+    migrate_up_to(&database.url, 15).await.unwrap();
+    let store = database.store("a", "ag_1");
+    let used =
+        UsageMinute { requests: 1, last_failed_trace: Some("tr_1".to_owned()), ..UsageMinute::empty(Timestamp::UNIX_EPOCH, "p", "m") };
+    store.record_usage(std::slice::from_ref(&used)).await.unwrap();
+    migrate(&database.url, None, None).await.unwrap();
+    store.record_usage(std::slice::from_ref(&used)).await.unwrap();
+    let row = database.raw(&database.url).await.one("select requests || ' ' || last_failed_trace from slipway.usage_by_run").await;
+    assert_eq!(row, "2 tr_1", "the same store, without a restart");
 }

@@ -22,16 +22,22 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
     let model = model((64, 0), &[("", "The station is to the left.")]);
     let url = format!("{}/v1", model.url());
     let guards = r#"["pii-detection", "secrets-scanner"]"#;
+    let rule = json!({"type": "blocked_topics", "operator": "contains", "value": "ferry"});
+    let policies = json!([{"id": "gp_ferry", "name": "Ferry", "severity": "warning", "rules": [rule]}]).to_string();
     let runtime = Runtime::with(&[
         ("RUNTIME_MODEL_TYPE", "openai"),
         ("RUNTIME_MODEL_ID", "gpt-4o-mini"),
         ("OPENAI_API_KEY", "sk-none"),
         ("OPENAI_BASE_URL", &url),
         ("RUNTIME_GUARDS", guards),
+        ("RUNTIME_POLICIES", &policies),
     ]);
     let said = json!({"message": "My address is ada@example.com. How do I get to the station?"});
+    // It breaks the policy, and is answered.
+    let forbidden = json!({"message": "When does the ferry leave?"});
     // Rates need a sample of before.
     runtime.chat(&said);
+    runtime.chat(&forbidden);
     let address = format!("127.0.0.1:{}", runtime.port());
     let folder = tempfile::tempdir().unwrap();
     // As often as is scraped.
@@ -39,11 +45,12 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
     fs::write(folder.path().join("rules.yaml"), &rules).unwrap();
     let target = Target { address: &address, labels: &POD };
     let prometheus = Prometheus::start(&[target], &[&folder.path().join("rules.yaml")]);
-    prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 1.0);
+    prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 2.0);
     for _ in 0..8 {
         runtime.chat(&said);
     }
-    prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 9.0);
+    runtime.chat(&forbidden);
+    prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 11.0);
 
     // What is on the page is in Prometheus, under its names.
     let (_, page) = runtime.send("GET /metrics", "", "");
@@ -99,6 +106,7 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
         "agent.json, Cost per hour",
         "governance.json, Personal data found, per hour",
         "governance.json, What guards found, in a day",
+        "governance.json, Who violated what, in a day",
         "governance.json, Tokens of a turn, on average",
     ] {
         assert!(shown.contains(place), "{place} shows nothing; these do: {shown:#?}");
