@@ -30,7 +30,7 @@ fn skills_changed(agent: &Agent, what: &str) -> Value {
 }
 
 #[test]
-fn an_edited_skill_serves_nobody_until_a_release_with_it_has_passed() {
+fn an_edited_skill_serves_nobody_until_a_release_with_it_passes() {
     let ground = Ground::gated("gate-skills");
     let skill = |instructions: &str| ground.team.skill("forms", &json!({"instructions": instructions}));
     skill("Ask for the number.");

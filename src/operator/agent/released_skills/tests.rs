@@ -143,7 +143,7 @@ fn said(holds: bool, reason: &str) -> Option<(Option<bool>, String)> {
 }
 
 #[tokio::test]
-async fn pods_keep_the_folder_that_was_approved_whatever_becomes_of_it() {
+async fn pods_keep_the_approved_folder_whatever_becomes_of_the_skill() {
     let (cluster, agent) = (Cluster::default(), gated());
     let (key, context) = (Key::of(&agent), cluster.context());
     let first = cluster.write(&context, "Read.");
@@ -180,7 +180,7 @@ async fn pods_keep_the_folder_that_was_approved_whatever_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn a_candidate_has_the_folder_of_its_release_and_the_stable_track_its_own() {
+async fn each_track_has_the_folder_of_its_own_release() {
     let (cluster, mut agent) = (Cluster::default(), gated());
     let (key, context) = (Key::of(&agent), cluster.context());
     let first = cluster.write(&context, "Read.");
