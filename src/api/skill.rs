@@ -152,14 +152,9 @@ impl SkillSpec {
         files.chain([(SKILL_FILE.to_owned(), self.to_markdown())]).collect()
     }
 
-    /// SHA-256 over the folder, each part with its length before it.
+    /// The digest of the folder.
     pub fn digest(&self) -> String {
-        let mut sha = Sha256::new();
-        for part in self.folder().iter().flat_map(|(path, text)| [path, text]) {
-            sha.update((part.len() as u64).to_be_bytes());
-            sha.update(part);
-        }
-        hex::encode(sha.finalize())
+        digest(&self.folder())
     }
 
     /// What is wrong with the skill, field first. The API server refuses most of it already; bytes it cannot count.
@@ -179,6 +174,16 @@ impl SkillSpec {
         }
         files_fault(&self.files).map(|fault| format!("spec.files: {fault}"))
     }
+}
+
+/// SHA-256 over a folder, each part with its length before it.
+pub fn digest(folder: &BTreeMap<String, String>) -> String {
+    let mut sha = Sha256::new();
+    for part in folder.iter().flat_map(|(path, text)| [path, text]) {
+        sha.update((part.len() as u64).to_be_bytes());
+        sha.update(part);
+    }
+    hex::encode(sha.finalize())
 }
 
 /// Lower-case letters and digits, in words joined by single hyphens.
@@ -216,6 +221,19 @@ fn is_path(path: &str) -> bool {
 /// A path as a ConfigMap's key, which cannot hold a slash. Two paths never give the same key.
 pub fn key(path: &str) -> String {
     path.replace('_', "__").replace('/', "_-")
+}
+
+/// The path that a ConfigMap's key was made of; none of what is no such key.
+pub fn path(key: &str) -> Option<String> {
+    let (mut path, mut rest) = (String::with_capacity(key.len()), key);
+    while let Some((before, after)) = rest.split_once('_') {
+        path.push_str(before);
+        let (step, begins) = if after.starts_with('_') { ('_', "_") } else { ('/', "-") };
+        path.push(step);
+        rest = after.strip_prefix(begins)?;
+    }
+    path.push_str(rest);
+    Some(path)
 }
 
 fn files(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -293,10 +311,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_no_key_of_a_path_has_none() {
+        for (key, expected) in [("a", Some("a")), ("a_-b__c", Some("a/b_c")), ("__-_-", Some("_-/")), ("a_", None), ("a_b", None)] {
+            assert_eq!(path(key).as_deref(), expected, "{key}");
+        }
+    }
+
     proptest! {
         #[test]
         fn keys_fit_a_config_map_and_do_not_collide(one in "[A-Za-z0-9_-][A-Za-z0-9._/-]{0,40}", other in "[A-Za-z0-9_-][A-Za-z0-9._/-]{0,40}") {
             prop_assert_eq!(key(&one) == key(&other), one == other);
+            prop_assert_eq!(path(&key(&one)), Some(one.clone()));
             prop_assert!(key(&one).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
             prop_assert!(key(&"_".repeat(PATH_MAX)).len() <= 253);
         }

@@ -10,6 +10,7 @@ mod flagger;
 mod foreign;
 mod gather;
 mod pin;
+mod released_skills;
 mod released_tools;
 mod report;
 mod resolve;
@@ -29,9 +30,10 @@ use std::time::Duration;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::{Agent, GuardrailPolicy, Team, Tool, Track, labels};
+use slipway_api::{Agent, GuardrailPolicy, Skill, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
+use slipway_cluster::references::Kind;
 use slipway_cluster::{Key, write};
 use slipway_release::gate;
 use tokio::sync::watch;
@@ -152,6 +154,13 @@ impl Controller {
         self.requests.add_all(self.context.caches.agents.in_namespace(namespace).into_iter().map(|(key, _)| key));
     }
 
+    /// Agents with a gate that name a Skill of which a folder came or went.
+    fn request_holding(&self, skill: &Key) {
+        let caches = &self.context.caches;
+        let named = caches.references.to(Kind::of::<Skill>(), skill).into_iter();
+        self.requests.add_all(named.filter(|agent| caches.released_skills.get(agent).is_some()));
+    }
+
     /// Agents to which something may lead that is of others' kinds.
     fn request_routed(&self) {
         let agents = &self.context.caches.agents;
@@ -199,6 +208,7 @@ impl Registered for Controller {
             Change::Child("Agent", key) | Change::Pods(key) | Change::Alerting(key) | Change::CanaryMeasured(key) => {
                 self.requests.add(key.clone());
             }
+            Change::Child("Skill", skill) => self.request_holding(skill),
             Change::Kinds => self.request_routed(),
             Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
             Change::Platform => {
@@ -255,6 +265,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.pins.remove(key);
         context.caches.held.remove(key);
         context.caches.released_tools.remove(key);
+        context.caches.released_skills.remove(key);
         context.caches.flagged.remove(key);
         context.caches.refused_routes.remove(key);
         context.untroubled("Agent", key);
@@ -316,11 +327,12 @@ fn deciding_runs(agent: &Agent) -> impl Iterator<Item = &str> {
     pin::pending_run(agent).into_iter().chain(agent.canary_status().and_then(|canary| canary.evaluation.as_deref()))
 }
 
-/// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known; and what Flagger
-/// has made of it.
+/// Reads the releases that an Agent runs or evaluates, and the Tools and Skills that these name, as far as that is not known; and what
+/// Flagger has made of it.
 async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
     pin::read(agent, context).await?;
     released_tools::read(agent, context).await?;
+    released_skills::read(agent, context).await?;
     flagger::read(agent, context).await
 }
 

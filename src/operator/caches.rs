@@ -40,6 +40,7 @@ use told::Told;
 use crate::alert_delivery::Delivered;
 use crate::governance::canary::Reading;
 use crate::policy_file::{Policies, TeamPolicies};
+use crate::skill_folder::SkillFolder;
 
 #[derive(Default)]
 pub(crate) struct Caches {
@@ -62,6 +63,8 @@ pub(crate) struct Caches {
     pub held: Cache<HeldRelease>,
     /// Of agents with a gate, the Tools of these releases.
     pub released_tools: Cache<ReleasedTools>,
+    /// And their Skills.
+    pub released_skills: Cache<ReleasedSkills>,
     pub references: References,
     /// Of agents whose rollouts Flagger drives, its copy of their Deployment: told by the agent controller.
     pub flagged: Cache<Primary>,
@@ -118,6 +121,15 @@ pub(crate) struct ReleasedTools {
     /// Their specs as JSON, by the digest that releases have.
     pub specs: BTreeMap<String, String>,
     /// The releases whose ConfigMaps were looked for, by version, and why one cannot be made.
+    pub releases: BTreeMap<u64, Option<String>>,
+}
+
+/// The Skills that an agent's releases name, as far as they are held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ReleasedSkills {
+    /// By the digest that releases have.
+    pub folders: BTreeMap<String, Arc<SkillFolder>>,
+    /// The releases whose Skills were looked for, by version, and why one cannot be held.
     pub releases: BTreeMap<u64, Option<String>>,
 }
 

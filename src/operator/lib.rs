@@ -18,6 +18,7 @@ mod fault;
 mod feedback;
 mod governance;
 mod guardrail_policy;
+mod held_skill;
 mod ingestion;
 mod integration;
 mod integrations;

@@ -21,13 +21,14 @@ use crate::caches::skill::CachedSkill;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::held_skill;
 use crate::registry::{Change, Maker, Registered};
 use crate::skill_folder::{config_map, config_map_name};
 
 const MAKER: Maker =
     Maker { kind: "Skill", label: labels::SKILL, manager: MANAGER, children: &[ChildKind::ConfigMap], is_namespaced: true };
 /// The field manager of everything that this controller writes.
-const MANAGER: &str = "slipway/skill";
+pub(crate) const MANAGER: &str = "slipway/skill";
 /// How many Skills are reconciled at once.
 const CONCURRENCY: usize = 2;
 
@@ -163,6 +164,9 @@ async fn lay_out(context: &Context, skill: &Skill) -> Result<Result<(), Fault>, 
 /// What a Skill's ConfigMap should be, if that can be said now. The texts are those that `live` has, if they are the right
 /// ones, else none that there could be.
 fn desired(context: &Context, key: &Key, live: &DynamicObject) -> Option<Value> {
+    if let Some(held) = held_skill::desired(key, live) {
+        return Some(held);
+    }
     let object = context.caches.skills.get(key)?;
     let skill = object.skill().ok()?;
     if fault(context, key, &object).is_some() {

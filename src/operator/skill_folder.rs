@@ -1,9 +1,26 @@
-//! How a skill's folder is laid out in a ConfigMap.
+//! How a skill's folder is laid out in a ConfigMap, and what agents' pods are told of it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
+use slipway_api::skill::SkillSpec;
 use slipway_api::{Skill, labels, skill};
+
+/// A skill's folder without its texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SkillFolder {
+    pub name: String,
+    pub description: String,
+    /// Of all files but `SKILL.md`.
+    pub paths: Vec<String>,
+    pub digest: String,
+}
+
+impl SkillFolder {
+    pub(crate) fn of(spec: &SkillSpec, digest: String) -> Self {
+        Self { name: spec.name.clone(), description: spec.description.clone(), paths: spec.files.keys().cloned().collect(), digest }
+    }
+}
 
 /// The ConfigMap with a skill's folder. No agent's ConfigMap ends like that.
 pub(crate) fn config_map_name(skill: &str) -> String {

@@ -2,6 +2,7 @@
 //! these tests lets pass: a score of 1 is reached by any answer, and one of 100 by none of the stub's.
 
 mod models;
+mod skills;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -13,6 +13,7 @@ use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
 
 use super::flagger;
+use super::released_skills;
 use super::released_tools::{self, Differs, InForce};
 use super::tracks::Workload;
 use crate::caches::guardrail_policy::CachedPolicy;
@@ -22,6 +23,7 @@ use crate::context::Context;
 use crate::fault::Fault;
 use crate::integrations;
 use crate::policy_file::TeamPolicies;
+use crate::skill_folder::SkillFolder;
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {
@@ -36,6 +38,8 @@ pub(super) struct Seen {
     pub model: Option<Result<ModelEndpoint, Fault>>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
     pub skills: Vec<(String, Option<Arc<CachedSkill>>)>,
+    /// Those whose folder is held for the release, by Skill: it counts in the place of what the Skill is.
+    pub held_skills: BTreeMap<String, Arc<SkillFolder>>,
     /// Those that it names one by one.
     pub policies: Vec<(String, Option<Arc<CachedPolicy>>)>,
     /// What came of the policies of the team, where that is known.
@@ -44,7 +48,7 @@ pub(super) struct Seen {
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
     pub mlflow_uri: Option<String>,
-    /// What of the Tools, and of the server of its models, is something else than the release has that says which they are.
+    /// What of the Tools and Skills, and of the server of its models, is something else than the release has that says which they are.
     pub differs: Option<Differs>,
     /// See [`flagger`].
     pub primary_ready: bool,
@@ -72,7 +76,8 @@ pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<It
 pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let named = Named::of(&workload.agent);
     let namespace = &named.agent.namespace;
-    let InForce { tools, model, differs } = released_tools::in_force(workload, context);
+    let InForce { tools, model, mut differs } = released_tools::in_force(workload, context);
+    let held_skills = released_skills::in_force(workload, differs.as_mut(), context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
     let key = model.as_ref().and_then(|model| model.as_ref().ok()?.key.as_ref());
@@ -85,6 +90,7 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
         team: slug.and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
         knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), context.caches.knowledge_bases.get(key))).collect(),
         skills: named.skills.iter().map(|key| (key.name.clone(), context.caches.skills.get(key))).collect(),
+        held_skills,
         policies: named.policies.iter().map(|key| (key.name.clone(), context.caches.guardrail_policies.get(key))).collect(),
         secrets: secrets.into_iter().filter_map(|name| context.caches.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
         secrets_known: context.caches.knows_secrets_of(namespace),

@@ -39,7 +39,7 @@ pub(super) struct InForce {
     pub differs: Option<Differs>,
 }
 
-/// What of a release's Tools, and of the server of its models, is something else now.
+/// What of a release's Tools and Skills, and of the server of its models, is something else now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differs {
     pub version: u64,
@@ -51,6 +51,11 @@ pub(super) struct Differs {
     pub integration: Option<(String, bool)>,
     /// Why they are kept in memory alone.
     pub trouble: Option<String>,
+    /// Of the Skills, those that are used as the release has them, and those that were not kept.
+    pub kept_skills: Vec<String>,
+    pub lost_skills: Vec<String>,
+    /// Why one is not kept.
+    pub skills_trouble: Option<String>,
 }
 
 impl Differs {
@@ -68,18 +73,42 @@ impl Differs {
             );
             return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
         }
-        let reason = if self.kept.is_empty() { "IntegrationChanged" } else { "ToolsChanged" };
+        if let Some(why) = &self.skills_trouble {
+            let message =
+                format!("a Skill of release v{version} cannot be kept, so that a change of it reaches pods when it is made: {why}");
+            return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
+        }
+        let reason = match (self.kept.is_empty(), self.kept_skills.is_empty()) {
+            (false, _) => "ToolsChanged",
+            (true, false) => "SkillsChanged",
+            (true, true) => "IntegrationChanged",
+        };
         let message = || format!("{kept}: changed or removed since; pods go on with what release v{version} has");
         (!kept.is_empty()).then(|| Finding::new(TOOLS_AS_RELEASED, true, reason, message()))
     }
 
-    /// The Tools and the integration that differ, as one says them: those that were kept, or those that were not.
+    /// Why a candidate is not evaluated, where something was not kept.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        let (lost, version) = (self.named(false), self.version);
+        let reason = match (self.lost.is_empty(), self.lost_skills.is_empty()) {
+            (false, _) => "ToolChanged",
+            (true, false) => "SkillChanged",
+            (true, true) => "IntegrationChanged",
+        };
+        let message =
+            || format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
+        (!lost.is_empty()).then(|| Fault { reason, message: message() })
+    }
+
+    /// The Tools, the Skills and the integration that differ, as one says them: those that were kept, or those that were not.
     pub(super) fn named(&self, is_kept: bool) -> String {
-        let tools = if is_kept { &self.kept } else { &self.lost };
-        let tools = (!tools.is_empty()).then(|| format!("Tool{} {}", if tools.len() == 1 { "" } else { "s" }, tools.join(", ")));
+        let of = |kind: &str, names: &[String]| {
+            (!names.is_empty()).then(|| format!("{kind}{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", ")))
+        };
+        let (tools, skills) = if is_kept { (&self.kept, &self.kept_skills) } else { (&self.lost, &self.lost_skills) };
         let integration = self.integration.as_ref().filter(|(_, kept)| *kept == is_kept);
         let integration = integration.map(|(name, _)| format!("Integration {name}"));
-        [tools, integration].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        [of("Tool", tools), of("Skill", skills), integration].into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 }
 

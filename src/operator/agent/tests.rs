@@ -40,6 +40,7 @@ use crate::caches::skill::CachedSkill;
 use crate::children;
 use crate::registry::{Change, Registered};
 use crate::settings::{Platform, Settings};
+use crate::skill_folder::SkillFolder;
 use crate::testing::{context, settings};
 
 fn documents(yaml: &str) -> Vec<Value> {
@@ -79,6 +80,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         model: None,
         knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
         skills: skill_names.map(|name| (name.clone(), folded(&skills, &name))).collect(),
+        held_skills: BTreeMap::new(),
         team_policies: None,
         policies: policy_names.map(|name| (name.clone(), held(&name))).collect(),
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
@@ -212,9 +214,29 @@ fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
     assert!(matches!(with(Track::Candidate, models(false)), Resolved::Fault(Fault { reason: "IntegrationChanged", .. })));
     assert!(matches!(with(Track::Candidate, models(true)), Resolved::Plan(_)));
     assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(Fault { reason: "ToolChanged", .. })));
+    let skills = Differs { lost_skills: vec!["s".to_owned()], ..Differs::default() };
+    assert!(matches!(with(Track::Candidate, skills), Resolved::Fault(Fault { reason: "SkillChanged", .. })));
     assert!(matches!(on(Track::Candidate, &[]), Resolved::Plan(_)));
     let Resolved::Plan(plan) = on(Track::Stable, &["t"]) else { panic!("what serves goes on") };
     assert!(plan.warnings.iter().any(|found| (found.kind, found.holds) == (TOOLS_AS_RELEASED, Some(false))), "{:?}", plan.warnings);
+}
+
+#[test]
+fn a_folder_that_is_held_counts_in_place_of_its_skill() {
+    let yaml = agent("skills: [s]") + BROKEN_SKILL;
+    let documents = documents(&yaml);
+    let agent = all::<Agent>(&documents, "Agent").remove(0);
+    let held =
+        SkillFolder { name: "s".to_owned(), description: "as approved".to_owned(), paths: vec!["a/b".to_owned()], digest: "d1".to_owned() };
+    let held_skills = BTreeMap::from([("s".to_owned(), Arc::new(held))]);
+    let seen = Seen { held_skills, ..seen(&agent, &documents, &settings(None)) };
+    let Resolved::Plan(plan) = resolve(&agent, Track::Stable, &seen, &settings(None)) else { panic!("it runs as it was approved") };
+    let folder = &plan.skills[0];
+    assert_eq!((folder.name.as_str(), folder.config_map.as_str()), ("s", "skill-d1"));
+    let files: Vec<_> = folder.files.iter().map(|(key, path)| (key.as_str(), path.as_str())).collect();
+    assert_eq!(files, [("a_-b", "a/b"), ("SKILL.md", "SKILL.md")]);
+    let told: Value = serde_json::from_str(&plan.variables[contract::SKILLS]).unwrap();
+    assert_eq!((&told[0]["description"], &told[0]["digest"]), (&Value::from("as approved"), &Value::from("d1")));
 }
 
 const TEAM: &str = "---\nkind: Team\nmetadata: {name: a, uid: t}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";

@@ -9,7 +9,7 @@ use slipway_api::{Agent, AgentSpec, Track};
 
 use super::canary::{self, Wants};
 use super::pin::{self, Source};
-use super::released_tools;
+use super::{released_skills, released_tools};
 use crate::caches::Release;
 use crate::context::Context;
 
@@ -18,7 +18,7 @@ pub(super) struct Workload<'a> {
     pub track: Track,
     /// The Agent with the spec that is in force on this track.
     pub agent: Cow<'a, Agent>,
-    /// The release that says which Tools it uses. None: as they are.
+    /// The release that says which Tools and Skills it uses. None: as they are.
     pub release: Option<Arc<Release>>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> 
         tracks.kept.push(Track::Stable);
     } else {
         let (effective, release) = (pin::effective(agent, context)?, pin::approved(agent, context));
-        if release.as_ref().is_some_and(|release| !released_tools::is_read(agent, release, context)) {
+        if release.as_ref().is_some_and(|release| !is_read(agent, release, context)) {
             return None;
         }
         tracks.workloads.push(Workload { track: Track::Stable, agent: effective, release });
@@ -58,11 +58,16 @@ pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> 
     Some(tracks)
 }
 
+/// Whether it is known what was kept of all that a release names.
+fn is_read(agent: &Agent, release: &Release, context: &Context) -> bool {
+    released_tools::is_read(agent, release, context) && released_skills::is_read(agent, release, context)
+}
+
 /// The Agent as its pending release has it. What it is told in an evaluation it forgets, one pod is enough, and no
 /// autoscaler knows of it.
 fn candidate(agent: &Agent, context: &Context) -> Option<Workload<'static>> {
     let release = pin::pending(agent, context)?.release.clone();
-    if !released_tools::is_read(agent, &release, context) {
+    if !is_read(agent, &release, context) {
         return None;
     }
     let spec = slipway_release::spec(&release.artifact, &agent.spec).ok()?;

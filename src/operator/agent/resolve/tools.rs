@@ -10,6 +10,7 @@ use slipway_api::tool::{Protocol, ToolSpec};
 use super::secrets::{key_of, readable};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
+use crate::agent::released_tools::Differs;
 
 /// What came of each Tool that is in use, with words for the place that it comes from.
 type Named = Vec<(String, ToolConfig)>;
@@ -22,11 +23,8 @@ pub(super) fn tools(
     env: &mut Vec<Variable>,
 ) -> Result<(Named, Option<String>), Stop> {
     let mut named = Vec::new();
-    if let Some(differs) = seen.differs.as_ref().filter(|differs| track == Track::Candidate && !differs.named(false).is_empty()) {
-        let (lost, version) = (differs.named(false), differs.version);
-        let message =
-            format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
-        return Err(fault(if differs.lost.is_empty() { "IntegrationChanged" } else { "ToolChanged" }, message));
+    if let Some(changed) = seen.differs.as_ref().filter(|_| track == Track::Candidate).and_then(Differs::fault) {
+        return Err(Stop::Fault(changed));
     }
     if seen.tools.is_empty() {
         return Ok((named, None));
