@@ -474,16 +474,18 @@ impl Work<'_> {
         };
         match outcome::judge(setup, &cases.dataset.cases, report) {
             Judged::Decided(found) => self.write(self.steps().completed(found)).await,
-            Judged::Undecided(words) if repeats(&self.before) => {
-                let message = format!("the judge failed in too many cases, also when the run was repeated: {words}");
-                self.fail(&Cause::new("JudgeFailed", message), ports).await
+            Judged::Undecided(mut unscored) if repeats(&self.before) => {
+                let words = &unscored.cause.message;
+                unscored.cause.message = format!("the judge failed in too many cases, also when the run was repeated: {words}");
+                self.write(self.steps().unscored(unscored)).await
             }
-            Judged::Undecided(words) => {
+            Judged::Undecided(unscored) => {
                 self.controller.remember(self.key, UnderWay::repeat);
-                self.write(self.steps().repeating(&words)).await?;
+                self.write(self.steps().repeating(&unscored.cause.message)).await?;
                 Ok(Some(POLL_INTERVAL))
             }
-            Judged::Failed(cause) => self.fail(&cause, ports).await,
+            // The pod has ended the run already.
+            Judged::Failed(unscored) => self.write(self.steps().unscored(unscored)).await,
         }
     }
 

@@ -7,7 +7,7 @@ use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider, Evaluatio
 use slipway_api::{EvaluationRun, ids};
 use slipway_cluster::event::EventSpec;
 
-use super::outcome::Found;
+use super::outcome::{Found, Unscored};
 use super::plan::{Cause, REPEATING, Setup, excerpt, repeats};
 
 const MESSAGE_MAX: usize = 1024;
@@ -116,6 +116,12 @@ impl Steps<'_> {
         }
         status.verdict = Some(excerpt(&verdict, VERDICT_MAX));
         status
+    }
+
+    /// The run has ended without a verdict. What its cases came to stays known.
+    pub(super) fn unscored(&self, unscored: Unscored) -> EvaluationRunStatus {
+        let Unscored { cause, finished, worst_cases, usage } = unscored;
+        EvaluationRunStatus { finished_cases: count(finished), worst_cases, usage: Some(usage), ..self.failed(&cause) }
     }
 
     pub(super) fn cancelled(&self) -> EvaluationRunStatus {

@@ -434,7 +434,28 @@ async fn a_judge_that_fails_is_given_a_second_run_and_no_third() {
     pod.say(&second, failed(&second));
     home.reconcile().await;
     assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "JudgeFailed"));
-    assert_eq!((&home.status()["score"], &home.status()["passed"]), (&Value::Null, &Value::Null));
+    let status = home.status();
+    assert_eq!((&status["score"], &status["passed"]), (&Value::Null, &Value::Null));
+    assert_eq!((&status["usage"]["agentTokens"], status["worstCases"].as_array().map(Vec::len)), (&json!(10), Some(2)), "{status:#}");
+}
+
+#[tokio::test]
+async fn an_agent_that_gives_no_answer_is_told_so_and_not_asked_again() {
+    let pod = FakePod::open("127.77.19.9").await;
+    let home = Home::new("127.77.19.9", &json!({"judgeModel": "stub:/stub-echo"}));
+    home.reconcile().await;
+    let mut silent = result(1, "error", None);
+    silent["error"] = json!("the model helper-9 does not exist");
+    silent.as_object_mut().unwrap().remove("output");
+    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), silent]));
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((&status["phase"], home.reason().as_str(), pod.asked("post")), (&json!("Failed"), "NoAnswer", 1), "{status:#}");
+    let words = "the agent gave no answer to 1 of 2 cases; the first time: the model helper-9 does not exist";
+    assert_eq!(status["verdict"], json!(format!("FAILED ({words})")));
+    assert_eq!(status["worstCases"][0]["reason"], "no answer: the model helper-9 does not exist");
+    assert_eq!((&status["finishedCases"], &status["usage"]["agentTokens"]), (&json!(2), &json!(10)));
+    assert_eq!(*home.cluster.events.lock().unwrap(), ["EvaluationStarted", "EvaluationFailed"]);
 }
 
 #[tokio::test]
