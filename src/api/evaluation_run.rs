@@ -50,7 +50,7 @@ pub struct EvaluationRunSpec {
     #[schemars(length(min = 1, max = 52), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub agent: String,
 
-    /// The Dataset of the same namespace, by name or by id (ds_...). Default is the agent's governance.evalDataset, and without one five basic questions.
+    /// The Dataset of the same namespace, by name or by id (ds_...). Default is the agent's governance.evalDataset, and without one the oldest that is for this agent alone; an agent that has none gets one of five basic questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 66))]
     pub dataset: Option<String>,
