@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY, RECONCILING, STALLED};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider, EvaluationRunStatus};
 use slipway_api::{EvaluationRun, ids};
@@ -165,19 +166,40 @@ pub(super) fn outcome(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -
     }
 }
 
-/// The Event of a step, if it is one of which people want to hear.
-pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<EventSpec> {
+/// The Event of a step with its payload, if it is one of which people want to hear.
+pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<(EventSpec, Value)> {
     let verdict = || now.verdict.clone().unwrap_or_default();
-    let (warning, reason, note) = match outcome(before, now)? {
+    let Some(outcome) = outcome(before, now) else { return progress_event(before, now) };
+    let (warning, reason, note, payload) = match outcome {
         "started" => {
             let (cases, dataset) = (now.total_cases.unwrap_or_default(), now.dataset.as_deref().unwrap_or_default());
-            (false, "EvaluationStarted", format!("{cases} cases of Dataset {dataset} are put to the agent"))
+            let note = format!("{cases} cases of Dataset {dataset} are put to the agent");
+            (false, "EvaluationStarted", note, json!({"dataset": dataset, "total": cases}))
         }
-        "passed" | "not_passed" => (false, "EvaluationCompleted", verdict()),
-        "failed" => (true, "EvaluationFailed", verdict()),
-        _ => (false, "EvaluationCancelled", "spec.cancel is true; the run was ended".to_owned()),
+        "passed" | "not_passed" => {
+            let payload = json!({"passed": now.passed, "score": now.score, "threshold": now.threshold});
+            (false, "EvaluationCompleted", verdict(), payload)
+        }
+        "failed" => {
+            let stalled = now.conditions.iter().find(|condition| condition.type_ == STALLED);
+            (true, "EvaluationFailed", verdict(), json!({"reason": stalled.map(|stalled| &*stalled.reason)}))
+        }
+        _ => (false, "EvaluationCancelled", "spec.cancel is true; the run was ended".to_owned(), json!({})),
     };
-    Some(EventSpec { warning, reason: reason.to_owned(), action: "Evaluate", note })
+    Some((EventSpec { warning, reason: reason.to_owned(), action: "Evaluate", note }, payload))
+}
+
+/// The Event of a run that has passed another quarter of its cases. Of the last one its end tells.
+fn progress_event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<(EventSpec, Value)> {
+    let (finished, total) = (now.finished_cases?, now.total_cases.filter(|total| *total > 0)?);
+    let quarters = |finished: i32| i64::from(finished) * 4 / i64::from(total);
+    let is_due = (1..4).contains(&quarters(finished)) && quarters(finished) > quarters(before.finished_cases.unwrap_or_default());
+    if now.phase != Some(EvaluationPhase::Running) || !is_due {
+        return None;
+    }
+    let note = format!("{finished} of {total} cases have been put to the agent");
+    let event = EventSpec { warning: false, reason: "EvaluationProgressed".to_owned(), action: "Evaluate", note };
+    Some((event, json!({"finished": finished, "total": total})))
 }
 
 #[cfg(test)]
@@ -209,7 +231,7 @@ mod tests {
         let run = run();
         let step = |before: &EvaluationRunStatus, second, of: &dyn Fn(Steps<'_>) -> EvaluationRunStatus| {
             let now = of(Steps { run: &run, before, now: at(second) });
-            let event = event(before, &now).map(|event| event.reason).unwrap_or_default();
+            let event = event(before, &now).map(|(event, _)| event.reason).unwrap_or_default();
             (now, event)
         };
         let begun = Begun {
@@ -236,7 +258,8 @@ mod tests {
         assert_eq!((lost.phase, told(&lost).contains("Reconciling=True NoPod")), (Some(EvaluationPhase::Running), true));
 
         let (repeating, _) = step(&again, 5, &|steps| steps.repeating("2 of 2 cases"));
-        let (progressed, _) = step(&repeating, 6, &|steps| steps.progressed(1));
+        let (progressed, event) = step(&repeating, 6, &|steps| steps.progressed(1));
+        assert_eq!(event, "EvaluationProgressed");
         let (lost, _) = step(&progressed, 7, &|steps| steps.waiting(&cause));
         assert!([&repeating, &progressed, &lost].into_iter().all(repeats) && !repeats(&again), "it is known to the end");
 
@@ -246,5 +269,30 @@ mod tests {
         assert_eq!(told(&unreached), "Ready=False NoPod, Reconciling=False NoPod, Stalled=True NoPod");
         let (ended, event) = step(&again, 9, &|steps| steps.cancelled());
         assert_eq!((ended.completed_at, event.as_str()), (Some(Time(at(9))), "EvaluationCancelled"));
+    }
+    #[test]
+    fn each_quarter_of_a_run_is_told_once() {
+        let at = |finished| EvaluationRunStatus {
+            phase: Some(EvaluationPhase::Running),
+            total_cases: Some(20),
+            finished_cases: finished,
+            ..EvaluationRunStatus::default()
+        };
+        for (before, now, is_told) in [
+            (None, 4, false),
+            (None, 5, true),
+            (Some(4), 5, true),
+            (Some(5), 9, false),
+            (Some(9), 19, true),
+            (Some(15), 19, false),
+            (Some(19), 20, false),
+            (Some(15), 0, false),
+        ] {
+            let told = event(&at(before), &at(Some(now)));
+            assert_eq!(told.is_some(), is_told, "{before:?} {now}");
+            if let Some((event, payload)) = told {
+                assert_eq!((&*event.reason, payload), ("EvaluationProgressed", json!({"finished": now, "total": 20})));
+            }
+        }
     }
 }
