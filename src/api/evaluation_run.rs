@@ -150,6 +150,10 @@ pub struct EvaluationRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub judge_model: Option<String>,
+    /// The prompts that the judge model was asked with, by scorer and version, such as correctness@1. Scores by other versions are of another measure.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 14), inner(length(max = 64)))]
+    pub prompts: Vec<String>,
     /// The risk profile that applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_profile: Option<RiskProfile>,

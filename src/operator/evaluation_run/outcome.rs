@@ -28,6 +28,7 @@ pub(super) struct Found {
     pub means: BTreeMap<String, f64>,
     pub finished: usize,
     pub passed_cases: usize,
+    pub prompts: Vec<String>,
     pub worst_cases: Vec<WorstCase>,
     pub usage: EvaluationUsage,
 }
@@ -37,6 +38,7 @@ pub(super) struct Found {
 pub(super) struct Unscored {
     pub cause: Cause,
     pub finished: usize,
+    pub prompts: Vec<String>,
     pub worst_cases: Vec<WorstCase>,
     pub usage: EvaluationUsage,
 }
@@ -51,11 +53,13 @@ pub(super) enum Judged {
 }
 
 pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
+    let prompts = if setup.judge_model.is_some() { prompts(&setup.scorers, &report.prompts) } else { Vec::new() };
     let results = usable(&setup.scorers, cases.len(), report.results);
     let summary = summarize(&setup.scorers, cases.len(), &results);
     let unscored = |reason, message: String| Unscored {
         cause: Cause::new(reason, excerpt(&message, VERDICT_MAX)),
         finished: results.len(),
+        prompts: prompts.clone(),
         worst_cases: worst(cases, &results, &summary.cases),
         usage: usage(&results),
     };
@@ -99,6 +103,7 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
         means: means.collect(),
         finished: summary.finished,
         passed_cases: summary.passed(setup.threshold),
+        prompts,
         worst_cases: worst(cases, &results, &summary.cases),
         usage: usage(&results),
     })
@@ -108,6 +113,15 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
 fn no_answer(faults: &[&str], all: usize) -> String {
     let first = excerpt(faults.first().copied().unwrap_or_default(), FAULT_MAX);
     format!("the agent gave no answer to {} of {all} cases; the first time: {first}", faults.len())
+}
+
+/// The prompts of the scorers that were asked for, each once.
+fn prompts(scorers: &[Scorer], told: &[String]) -> Vec<String> {
+    let version = |scorer: &Scorer| {
+        let version = told.iter().find_map(|told| told.strip_prefix(scorer.as_str())?.strip_prefix('@')?.parse::<u32>().ok())?;
+        Some(format!("{}@{version}", scorer.as_str()))
+    };
+    scorers.iter().filter_map(version).collect()
 }
 
 /// Each case that there is once, with the scores that were asked for, and those once.
@@ -227,10 +241,22 @@ mod tests {
             reason: None,
             total: 1,
             finished: 1,
+            prompts: Vec::new(),
             results: vec![result(0, &[])],
         };
         let Judged::Failed(Unscored { cause, .. }) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
         assert_eq!((cause.reason, cause.message.contains("1 of 2")), ("Incomplete", true));
+    }
+
+    fn completed(results: Vec<CaseResult>) -> Report {
+        let (total, prompts) = (results.len(), Vec::new());
+        Report { run_id: String::new(), status: Progress::Completed, reason: None, total, finished: total, prompts, results }
+    }
+
+    #[test]
+    fn prompts_are_told_of_scorers_that_were_asked_alone() {
+        let told = ["correctness@012", "fluency@1", "safety", "safety@x", "safety@2", "safety@3"].map(str::to_owned);
+        assert_eq!(prompts(&setup().scorers, &told), ["safety@2", "correctness@12"]);
     }
 
     /// A run of 20 cases of which the agent did not answer the first ones. The judge has nothing for some of the others, and
@@ -250,7 +276,7 @@ mod tests {
             CaseResult { case, error, scores: vec![safety, correctness], agent_tokens: 1, ..CaseResult::default() }
         };
         let results = (0..20).map(one).collect();
-        let report = Report { run_id: String::new(), status: Progress::Completed, reason: None, total: 20, finished: 20, results };
+        let report = completed(results);
         let judge_model = has_judge.then(|| "stub:/echo".to_owned());
         judge(&Setup { judge_model, ..setup() }, &cases(20), report)
     }
@@ -290,7 +316,7 @@ mod tests {
     fn a_run_whose_scorers_were_not_told_enough_says_what_is_missing() {
         let mut results = vec![result(0, &[(Scorer::Safety, 1.0)]), result(1, &[(Scorer::Safety, 1.0), (Scorer::Correctness, 1.0)])];
         results[0].scores.push(Score::not_run(Scorer::Correctness, "the stream has no sources"));
-        let report = Report { run_id: String::new(), status: Progress::Completed, reason: None, total: 2, finished: 2, results };
+        let report = completed(results);
         let setup = Setup { judge_model: Some("stub:/echo".to_owned()), ..setup() };
         let Judged::Failed(Unscored { cause, .. }) = judge(&setup, &cases(2), report) else { panic!("nothing could be decided") };
         assert_eq!(cause.reason, "NotTold");

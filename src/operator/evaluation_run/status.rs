@@ -101,6 +101,7 @@ impl Steps<'_> {
         status.passed = Some(found.passed);
         status.verdict = Some(found.verdict);
         status.aggregate_scores = found.means;
+        status.prompts = found.prompts;
         status.worst_cases = found.worst_cases;
         status.usage = Some(found.usage);
         status
@@ -121,8 +122,8 @@ impl Steps<'_> {
 
     /// The run has ended without a verdict. What its cases came to stays known.
     pub(super) fn unscored(&self, unscored: Unscored) -> EvaluationRunStatus {
-        let Unscored { cause, finished, worst_cases, usage } = unscored;
-        EvaluationRunStatus { finished_cases: count(finished), worst_cases, usage: Some(usage), ..self.failed(&cause) }
+        let Unscored { cause, finished, prompts, worst_cases, usage } = unscored;
+        EvaluationRunStatus { finished_cases: count(finished), prompts, worst_cases, usage: Some(usage), ..self.failed(&cause) }
     }
 
     pub(super) fn cancelled(&self) -> EvaluationRunStatus {

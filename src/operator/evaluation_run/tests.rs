@@ -479,11 +479,13 @@ async fn a_judge_that_fails_is_given_a_second_run_and_no_third() {
     home.reconcile().await;
     let second = ids::evaluation_results(RUN, "u", true);
     assert_eq!((pod.requests.lock().unwrap()[1]["run_id"].as_str(), pod.asked("post")), (Some(&*second), 2));
-    pod.say(&second, failed(&second));
+    let mut again = failed(&second);
+    again["prompts"] = json!(["safety@1", "fluency@1"]);
+    pod.say(&second, again);
     home.reconcile().await;
     assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "JudgeFailed"));
     let status = home.status();
-    assert_eq!((&status["score"], &status["passed"]), (&Value::Null, &Value::Null));
+    assert_eq!((&status["score"], &status["passed"], &status["prompts"]), (&Value::Null, &Value::Null, &json!(["safety@1"])));
     assert_eq!((&status["usage"]["agentTokens"], status["worstCases"].as_array().map(Vec::len)), (&json!(10), Some(2)), "{status:#}");
 }
 
