@@ -39,8 +39,8 @@ pub fn prompt_versions(scorers: &[Scorer]) -> Vec<&'static str> {
     scorers.iter().map(|scorer| prompt::of(*scorer).version).collect()
 }
 
-/// Reads an answer, an object with one of the verdicts and a reason, or says what is wrong with it. Text and code fences around the object do no harm; two
-/// objects that disagree do, as one may be a quotation.
+/// Reads an answer, an object with a verdict that was offered and a reason, or says what is wrong with it. Text and code fences around
+/// the object do no harm; two objects that disagree do, as one may be a quotation.
 pub fn read_answer(scorer: Scorer, answer: &str) -> Result<Judged, String> {
     if answer.len() > ANSWER_BYTES_MAX {
         return Err("the answer is too long".to_owned());
