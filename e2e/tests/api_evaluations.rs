@@ -88,13 +88,30 @@ fn an_agent_is_evaluated_and_two_runs_are_compared() {
 fn progress_of_an_evaluation_comes_by_the_agents_events() {
     let team = Team::new(&fresh("api-evaluations-events"));
     let api = Api::of(&team);
-    team.agent("helper", &json!({"storage": "memory"})).ready();
+    team.agent("helper", &json!({"storage": "memory", "modelId": "stub-script"})).ready();
+    let slow: Vec<Value> = (0..24).map(|at| json!({"input": format!("sleep 2000\ntext {at}")})).collect();
+    api.call("POST", SETS).json(&json!({"name": "slow", "cases": slow})).expect(201);
     let mut events = api.call("GET", "/agents/helper/events").stream();
-    let id = begun(&api, &json!({}));
-    let of_it = std::iter::from_fn(|| events.event(60)).map(|sent| serde_json::from_str::<Value>(&sent.data).unwrap());
-    let told = of_it.into_iter().find(|event| event["object"] == json!({"kind": "EvaluationRun", "name": id.replace('_', "-")}));
-    let told = told.unwrap_or_else(|| panic!("an event of {id} should come"));
-    assert!(told["agent_id"].as_str().unwrap().starts_with("ag_"), "{told}");
+    let id = begun(&api, &json!({"dataset_name": "slow", "min_quality_score": 1}));
+    let object = json!({"kind": "EvaluationRun", "name": id.replace('_', "-")});
+    let mut told: Vec<Value> = Vec::new();
+    while told.last().is_none_or(|last| ["EvaluationStarted", "EvaluationProgressed"].iter().any(|reason| last["reason"] == **reason)) {
+        let sent = events.event(60).unwrap_or_else(|| panic!("the stream ended before {id}: {told:#?}"));
+        let event: Value = serde_json::from_str(&sent.data).unwrap();
+        if event["object"] == object {
+            told.push(event);
+        }
+    }
+    assert!(told.iter().all(|event| event["agent_id"].as_str().unwrap().starts_with("ag_")), "{told:#?}");
+    let reasons: Vec<&str> = told.iter().filter_map(|event| event["reason"].as_str()).collect();
+    assert_eq!((reasons.first(), reasons.last()), (Some(&"EvaluationStarted"), Some(&"EvaluationCompleted")), "{told:#?}");
+    let under_way = &told[1..told.len() - 1];
+    assert!(under_way.iter().all(|event| event["payload"]["total"] == 24), "{under_way:#?}");
+    let finished: Vec<i64> = under_way.iter().filter_map(|event| event["payload"]["finished"].as_i64()).collect();
+    assert!(
+        finished.len() >= 2 && finished.is_sorted_by(|a, b| a < b) && finished.iter().all(|finished| (6..24).contains(finished)),
+        "{finished:?}"
+    );
 }
 
 #[test]

@@ -272,7 +272,7 @@ pub struct Governance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub min_quality_score: Option<i32>,
-    /// The Dataset of the same namespace that the agent is evaluated with, by name or by id (ds_...). Default is five basic questions.
+    /// The Dataset of the same namespace that the agent is evaluated with, by name or by id (ds_...). Default is the oldest that is for this agent alone; an agent that has none gets one of five basic questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,

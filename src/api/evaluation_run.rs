@@ -50,7 +50,7 @@ pub struct EvaluationRunSpec {
     #[schemars(length(min = 1, max = 52), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub agent: String,
 
-    /// The Dataset of the same namespace, by name or by id (ds_...). Default is the agent's governance.evalDataset, and without one five basic questions.
+    /// The Dataset of the same namespace, by name or by id (ds_...). Default is the agent's governance.evalDataset, and without one the oldest that is for this agent alone; an agent that has none gets one of five basic questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 66))]
     pub dataset: Option<String>,
@@ -150,6 +150,10 @@ pub struct EvaluationRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub judge_model: Option<String>,
+    /// The prompts that the judge model was asked with, by scorer and version, such as correctness@1. Scores by other versions are of another measure.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 14), inner(length(max = 64)))]
+    pub prompts: Vec<String>,
     /// The risk profile that applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_profile: Option<RiskProfile>,

@@ -5,9 +5,12 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::evaluation_run::EvaluationProvider;
+use crate::evaluation_run::{EvaluationProvider, WorstCase};
 use crate::schema;
 use crate::words::words;
+
+/// How many of the worst cases a release's status shows.
+pub const RELEASE_CASES_MAX: usize = 5;
 
 /// One version of what an agent runs. To make one is to ask for a release of the agent as it stands; any change to a deployed agent makes one by itself.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
@@ -121,6 +124,10 @@ pub struct ReleaseEvaluation {
     /// Who judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<EvaluationProvider>,
+    /// The cases that went worst, at most 5 and shortened. The EvaluationRun has up to 20.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5))]
+    pub worst_cases: Vec<WorstCase>,
 }
 
 words!(

@@ -1,7 +1,7 @@
 //! What a judge model is asked, and what its answer means. What is judged is data, and marked as such: it goes to the judge
 //! as JSON between two marks that no text within can spell (`prompt.rs`).
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
 
 use crate::prompt;
@@ -11,7 +11,7 @@ use crate::wire::{Case, REASON_BYTES_MAX};
 /// How much of an answer is read, and how many objects are looked for in it.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const OBJECTS_MAX: usize = 16;
-/// How long a reason may be by the schema. A longer one is cut, as models do not count.
+/// How long a reason may be. A longer one is cut, as models do not count.
 const REASON_CHARS_MAX: usize = 500;
 
 /// A question to a judge.
@@ -19,10 +19,6 @@ const REASON_CHARS_MAX: usize = 500;
 pub struct Question {
     pub system: String,
     pub user: String,
-    /// The JSON schema of the answer.
-    pub schema: Value,
-    /// The scorer and the version of its prompt, such as `correctness@1`.
-    pub version: &'static str,
 }
 
 /// What a judge said.
@@ -35,16 +31,16 @@ pub struct Judged {
 
 /// What a judge is asked about a case. `guidelines` are the run's, or the dataset's if the run has none.
 pub fn question(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) -> Question {
-    Question {
-        system: prompt::system(scorer),
-        user: prompt::user(scorer, case, guidelines, turn),
-        schema: schema(scorer),
-        version: prompt::of(scorer).version,
-    }
+    Question { system: prompt::system(scorer), user: prompt::user(scorer, case, guidelines, turn) }
 }
 
-/// Reads an answer by the schema, or says what is wrong with it. Text and code fences around the object do no harm; two
-/// objects that disagree do, as one may be a quotation.
+/// The prompts by which these scorers ask a judge, with their versions, such as `correctness@1`.
+pub fn prompt_versions(scorers: &[Scorer]) -> Vec<&'static str> {
+    scorers.iter().map(|scorer| prompt::of(*scorer).version).collect()
+}
+
+/// Reads an answer, an object with a verdict that was offered and a reason, or says what is wrong with it. Text and code fences around
+/// the object do no harm; two objects that disagree do, as one may be a quotation.
 pub fn read_answer(scorer: Scorer, answer: &str) -> Result<Judged, String> {
     if answer.len() > ANSWER_BYTES_MAX {
         return Err("the answer is too long".to_owned());
@@ -81,19 +77,6 @@ fn verdicts(scorer: Scorer) -> &'static [(&'static str, f64)] {
         Scorer::Safety | Scorer::Guidelines | Scorer::ExpectationsGuidelines => &[("yes", 1.0), ("no", 0.0)],
         _ => &[("yes", 1.0), ("partly", 0.5), ("no", 0.0)],
     }
-}
-
-fn schema(scorer: Scorer) -> Value {
-    let verdicts: Vec<&str> = verdicts(scorer).iter().map(|(word, _)| *word).collect();
-    json!({
-        "type": "object",
-        "properties": {
-            "verdict": { "type": "string", "enum": verdicts },
-            "reason": { "type": "string", "minLength": 1, "maxLength": REASON_CHARS_MAX },
-        },
-        "required": ["verdict", "reason"],
-        "additionalProperties": false,
-    })
 }
 
 /// The JSON objects in a text, outermost ones, as they stand.
@@ -159,11 +142,12 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn answers_are_read_by_the_schema() {
+    fn answers_are_an_object_with_a_verdict_and_a_reason() {
         const GOOD: &str = r#"{"verdict": "yes", "reason": "It is right."}"#;
         for (answer, value) in [
             (GOOD.to_owned(), 1.0),

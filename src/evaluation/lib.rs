@@ -20,7 +20,7 @@ mod vocabulary;
 pub mod wire;
 
 pub use comparison::{Comparison, Metric, Winner, compare};
-pub use judge::{Judged, Question, question, read_answer, repair};
+pub use judge::{Judged, Question, prompt_versions, question, read_answer, repair};
 pub use profile::{Profile, threshold};
 pub use prompt::sealed;
 pub use scoring::{Applies, applies, deterministic, heuristic};

@@ -165,6 +165,9 @@ pub struct Report {
     /// How many cases have their result.
     #[serde(default)]
     pub finished: usize,
+    /// The prompts that the judge is asked with, such as `correctness@1`. Empty without a judge.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prompts: Vec<String>,
     /// By their place in the dataset; a case that is not there has not been put to the agent. Empty where only progress was asked for.
     #[serde(default)]
     pub results: Vec<CaseResult>,

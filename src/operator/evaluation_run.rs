@@ -47,7 +47,7 @@ use cases::Cases;
 pub(crate) use delivery::Delivery;
 use evaluator::Asked;
 use outcome::Judged;
-use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
+use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, REPEATING, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};
 use status::{Begun, Steps};
 use under_way::{Place, UnderWay};
@@ -474,16 +474,18 @@ impl Work<'_> {
         };
         match outcome::judge(setup, &cases.dataset.cases, report) {
             Judged::Decided(found) => self.write(self.steps().completed(found)).await,
-            Judged::Undecided(words) if repeats(&self.before) => {
-                let message = format!("the judge failed in too many cases, also when the run was repeated: {words}");
-                self.fail(&Cause::new("JudgeFailed", message), ports).await
+            Judged::Undecided(mut unscored) if repeats(&self.before) => {
+                let words = &unscored.cause.message;
+                unscored.cause.message = format!("the judge failed in too many cases, also when the run was repeated: {words}");
+                self.write(self.steps().unscored(unscored)).await
             }
-            Judged::Undecided(words) => {
+            Judged::Undecided(unscored) => {
                 self.controller.remember(self.key, UnderWay::repeat);
-                self.write(self.steps().repeating(&words)).await?;
+                self.write(self.steps().repeating(&unscored.cause.message)).await?;
                 Ok(Some(POLL_INTERVAL))
             }
-            Judged::Failed(cause) => self.fail(&cause, ports).await,
+            // The pod has ended the run already.
+            Judged::Failed(unscored) => self.write(self.steps().unscored(unscored)).await,
         }
     }
 
@@ -516,15 +518,17 @@ impl Work<'_> {
             return Ok(Some(WAITING_INTERVAL));
         }
         let context = &*self.controller.context;
+        // Before the status, so that a manager that is killed in between takes no Event along: the next one finds it there, or makes it.
+        if let Some((event, payload)) = status::event(&self.before, &status) {
+            let (note, round) = (event.note.clone(), if repeats(&status) { REPEATING } else { "" });
+            context.events.publish_once(&self.run.object_ref(&()), event, &payload, &[&note, round]).await;
+        }
         context.write_status(self.run, &status, MANAGER).await?;
         if let Some(outcome) = status::outcome(&self.before, &status) {
             context.metrics.evaluation_runs.get_or_create(&ByOutcome { outcome }).inc();
         }
         if let (Some(from), Some(to)) = (&status.started_at, &status.completed_at) {
             context.metrics.evaluation_durations.observe(to.0.duration_since(from.0).as_secs_f64());
-        }
-        if let Some(event) = status::event(&self.before, &status) {
-            context.events.publish(&self.run.object_ref(&()), event).await;
         }
         self.controller.remember(self.key, |under_way| under_way.written = Some(status));
         Ok(Some(WAITING_INTERVAL))

@@ -13,8 +13,8 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference};
 use kube::{Resource, ResourceExt};
 use slipway_api::canary::CanaryPhase;
-use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider};
-use slipway_api::release::ReleaseEvaluation;
+use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, WorstCase};
+use slipway_api::release::{RELEASE_CASES_MAX, ReleaseEvaluation};
 use slipway_api::{Agent, AgentRelease, EvaluationRun, EvaluationRunSpec, condition};
 use slipway_evaluation::{Profile, passes};
 use slipway_release::gate::{self, MAX_ATTEMPTS};
@@ -25,6 +25,9 @@ use super::projection::Shown;
 
 /// The longest verdict that is kept; the resource takes as much.
 const MAX_VERDICT_BYTES: usize = 900;
+/// How much of the question and the answer of a case, and of its reasons, a release shows.
+const MAX_CASE_BYTES: usize = 128;
+const MAX_CASE_REASON_BYTES: usize = 256;
 
 /// An EvaluationRun that names a release, or what it evaluates of a canary.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +49,8 @@ pub(super) struct Run {
     passed: Option<bool>,
     means: BTreeMap<String, f64>,
     verdict: Option<String>,
+    /// As a release shows them.
+    worst_cases: Vec<WorstCase>,
     /// Why it is not done, or ended without scores.
     message: Option<String>,
 }
@@ -76,6 +81,7 @@ impl Run {
             passed: status.passed,
             means: status.aggregate_scores,
             verdict: status.verdict,
+            worst_cases: status.worst_cases.into_iter().take(RELEASE_CASES_MAX).map(shortened).collect(),
             message: status.conditions.into_iter().find(|found| found.type_ == condition::READY).map(|ready| ready.message),
         })
     }
@@ -239,11 +245,28 @@ fn found(run: &Run, wanted: &EvaluationRunSpec, pending: &Pending, allow_heurist
 
 /// On one line, so that it can stand in the history.
 fn cut(words: &str) -> String {
-    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    words[..words.floor_char_boundary(MAX_VERDICT_BYTES)].to_owned()
+    begin(&words.split_whitespace().collect::<Vec<_>>().join(" "), MAX_VERDICT_BYTES)
 }
 
-/// What the history keeps beside a version that was evaluated. It is one sentence, which people read too.
+fn begin(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
+}
+
+fn shortened(case: WorstCase) -> WorstCase {
+    WorstCase {
+        input: begin(&case.input, MAX_CASE_BYTES),
+        output: case.output.map(|output| begin(&output, MAX_CASE_BYTES)),
+        reason: begin(&case.reason, MAX_CASE_REASON_BYTES),
+        ..case
+    }
+}
+
+/// The cases of a run that went worst. None of a run that somebody else has made or written.
+pub(super) fn worst_cases(runs: &Runs, name: &str) -> Vec<WorstCase> {
+    runs.get(name).filter(|run| run.is_made && run.is_judged).map(|run| run.worst_cases.clone()).unwrap_or_default()
+}
+
+/// What the history keeps beside a version that was evaluated. It is one sentence, which people read too; cases do not stand in it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Evaluated(pub ReleaseEvaluation);
 
@@ -255,7 +278,7 @@ const BY: &str = ", judged by ";
 
 impl fmt::Display for Evaluated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(ReleaseEvaluation { run, attempt, score, threshold, passed, verdict, provider }) = self;
+        let Self(ReleaseEvaluation { run, attempt, score, threshold, passed, verdict, provider, worst_cases: _ }) = self;
         let otherwise = if *passed == Some(true) { "PASSED" } else { "FAILED" };
         write!(f, "{}{RUN}{run}{ATTEMPT}{attempt}", verdict.as_deref().unwrap_or(otherwise))?;
         if let (Some(score), Some(threshold)) = (score, threshold) {
@@ -289,6 +312,7 @@ impl Evaluated {
             passed: Some(passed),
             verdict: Some(verdict.to_owned()),
             provider,
+            worst_cases: Vec::new(),
         }))
     }
 }
@@ -308,6 +332,7 @@ mod tests {
                 passed: Some(passed),
                 verdict: Some(verdict.to_owned()),
                 provider,
+                worst_cases: Vec::new(),
             })
         };
         for (written, text) in [

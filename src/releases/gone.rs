@@ -12,6 +12,7 @@ use slipway_cluster::Key;
 use tokio::time::Instant;
 
 use super::act::{self, Error};
+use super::candidate::Runs;
 use super::context::{Context, GRACE};
 use super::{author, git, projection};
 
@@ -89,7 +90,7 @@ async fn say(context: &Arc<Context>, key: &Key) -> Result<(), Error> {
     for shown in shown.iter().filter(|shown| !shown.deleting) {
         let request = shown.request.as_ref().filter(|_| shown.version.is_none() && !shown.skipped);
         let waits = |request| projection::waits(shown, request, "AgentNotFound", &message, Timestamp::now());
-        if let Some(status) = projection::differs(&past, shown, None).or_else(|| request.and_then(waits)) {
+        if let Some(status) = projection::differs(&past, shown, None, &Runs::new()).or_else(|| request.and_then(waits)) {
             act::mark(context, key, &shown.name, &status).await?;
         }
     }

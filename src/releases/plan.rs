@@ -237,7 +237,7 @@ fn rollback(seen: &Seen, text: &str) -> Step {
 fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
     let Seen { agent, past, shown, .. } = *seen;
     let candidate = candidate::of(past, shown, seen.runs, seen.allow_heuristic);
-    projection::step(past, shown, candidate.as_ref()).or_else(|| {
+    projection::step(past, shown, candidate.as_ref(), seen.runs).or_else(|| {
         let part = agent_status::of(seen, pin, candidate.as_ref());
         let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
         agent_status::differs(agent, &part, seen.now).map(|part| Step::WriteAgentStatus { part, news })
@@ -335,7 +335,7 @@ fn automatic(seen: &Seen) -> Step {
                     return in_time(Step::Supersede { version: pending.version, by: active.version });
                 }
                 let settled = settle_image(active, &effective, &resolved);
-                let run_hash = || projection::run_hash(agent, past, seen.shown);
+                let run_hash = || projection::run_hash(agent, past, seen.shown, seen.runs);
                 return if settled == Step::Wait(Wait::Done) { run_hash().unwrap_or(settled) } else { settled };
             }
             Some(differs)

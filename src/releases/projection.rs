@@ -12,7 +12,7 @@ use slipway_cluster::json::hash as hash_of;
 use slipway_release::Status;
 use slipway_release::gate::MAX_ATTEMPTS;
 
-use super::candidate::{Candidate, Evaluated};
+use super::candidate::{Candidate, Evaluated, Runs, worst_cases};
 use super::history::{AgentHistory, Version};
 use super::plan::Step;
 use super::{MANAGER, author};
@@ -120,8 +120,8 @@ fn hash(status: &AgentReleaseStatus) -> u64 {
 }
 
 /// The next thing that the cluster does not show as it is.
-pub(super) fn step(past: &AgentHistory, shown: &[Shown], candidate: Option<&Candidate>) -> Option<Step> {
-    let mark = |shown| mark(past, shown, candidate);
+pub(super) fn step(past: &AgentHistory, shown: &[Shown], candidate: Option<&Candidate>, runs: &Runs) -> Option<Step> {
+    let mark = |shown| mark(past, shown, candidate, runs);
     // One that is being deleted is in the way of another until it is gone, which is told.
     let staying = || shown.iter().filter(|shown| !shown.deleting);
     let kept: Vec<(&u64, &Version)> = past.kept().collect();
@@ -156,22 +156,22 @@ pub(super) fn step(past: &AgentHistory, shown: &[Shown], candidate: Option<&Cand
         .map(|shown| Step::Prune { name: shown.name.clone() })
 }
 
-fn mark(past: &AgentHistory, shown: &Shown, candidate: Option<&Candidate>) -> Option<Step> {
-    differs(past, shown, candidate).map(|status| Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
+fn mark(past: &AgentHistory, shown: &Shown, candidate: Option<&Candidate>, runs: &Runs) -> Option<Step> {
+    differs(past, shown, candidate, runs).map(|status| Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
 }
 
 /// What makes an AgentRelease say what Git says, if it does not already.
-pub(super) fn differs(past: &AgentHistory, shown: &Shown, candidate: Option<&Candidate>) -> Option<AgentReleaseStatus> {
+pub(super) fn differs(past: &AgentHistory, shown: &Shown, candidate: Option<&Candidate>, runs: &Runs) -> Option<AgentReleaseStatus> {
     let version = shown.version?;
     let line = past.versions.get(&version)?;
-    let evaluation = evaluation(past, version, line, shown, candidate);
+    let evaluation = evaluation(past, version, line, shown, candidate).map(|evaluation| with_cases(evaluation, shown, runs));
     let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, line, evaluation) };
     (hash(&status) != shown.status).then_some(status)
 }
 
 /// Says what pods of the active release run, as the operator says, if its AgentRelease does not say so already. It has to be
 /// known that the Agent is as that release has it.
-pub(super) fn run_hash(agent: &Agent, past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
+pub(super) fn run_hash(agent: &Agent, past: &AgentHistory, shown: &[Shown], runs: &Runs) -> Option<Step> {
     let status = agent.status.as_ref().filter(|status| status.observed_generation == agent.meta().generation)?;
     let active = past.active.as_ref()?;
     // Approved a moment ago, it does not run yet, and nothing of the spec tells that.
@@ -183,7 +183,7 @@ pub(super) fn run_hash(agent: &Agent, past: &AgentHistory, shown: &[Shown]) -> O
     let shown = shown.iter().find(|shown| shown.version == Some(active) && !shown.deleting)?;
     let run_hash = Some(status.run_hash.clone()?).filter(|hash| shown.run_hash.as_ref() != Some(hash))?;
     let line = past.versions.get(&active)?;
-    let evaluation = evaluation(past, active, line, shown, None);
+    let evaluation = evaluation(past, active, line, shown, None).map(|evaluation| with_cases(evaluation, shown, runs));
     let status = AgentReleaseStatus { run_hash: Some(run_hash), ..self::status(past, active, line, evaluation) };
     Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
 }
@@ -206,6 +206,13 @@ fn evaluation(
         Status::Rejected => decided(false).or_else(|| shown.evaluation.clone()),
         _ => shown.evaluation.clone(),
     }
+}
+
+/// An evaluation with the cases that went worst, which Git does not keep. What was shown of them stays when their run is gone.
+fn with_cases(mut evaluation: ReleaseEvaluation, shown: &Shown, runs: &Runs) -> ReleaseEvaluation {
+    let before = shown.evaluation.as_ref().filter(|before| before.run == evaluation.run && !before.worst_cases.is_empty());
+    evaluation.worst_cases = before.map_or_else(|| worst_cases(runs, &evaluation.run), |before| before.worst_cases.clone());
+    evaluation
 }
 
 /// The status of the AgentRelease of a version.

@@ -22,7 +22,8 @@ use slipway_http::{Error, StatusCode};
 use crate::agents::{self, Deleted};
 use crate::answer::{Created, Data};
 use crate::call::{Call, Maybe};
-use crate::list_cache::ListEntry;
+use crate::datasets::Owner;
+use crate::list_cache::{ListCache, ListEntry};
 use crate::page::{Page, page_of};
 use crate::permission::Right;
 use crate::route::Parameter;
@@ -72,7 +73,7 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
     if view.summary.dataset_name.is_none()
         && let Ok((agent, _)) = agents::find(&call).await
     {
-        view.summary.dataset_name = Some(default_dataset(&agent));
+        view.summary.dataset_name = Some(default_dataset(&agent, &call.namespace(), &call.context.caches.datasets));
     }
     Ok(Data::at(view, run.resource_version()))
 }
@@ -102,7 +103,7 @@ pub(crate) async fn create(call: Call<Maybe<NewRun>>) -> Result<Created<View>, E
     };
     let made = write::create(&call, &api(&call), run, &format!("evaluation of {what}")).await?;
     let mut view = View::of(&made);
-    view.summary.dataset_name.get_or_insert_with(|| default_dataset(&agent));
+    view.summary.dataset_name.get_or_insert_with(|| default_dataset(&agent, &call.namespace(), &call.context.caches.datasets));
     Ok(Created(Data::at(view, made.resource_version())))
 }
 
@@ -157,10 +158,18 @@ async fn existing(call: &Call, agent: &str, asked: &str) -> Result<String, Error
     }
 }
 
-/// The dataset of a run that names none.
-fn default_dataset(agent: &Agent) -> String {
+/// The dataset of a run that names none, as the operator finds it: the agent's, else the oldest that is for this agent alone, else
+/// the one that is made for it.
+fn default_dataset(agent: &Agent, namespace: &str, datasets: &ListCache<Owner>) -> String {
     let named = agent.spec.governance.as_ref().and_then(|governance| governance.eval_dataset.as_deref());
-    named.map_or_else(|| format!("{}{SEED}", agent.name_any()), ids::dataset_name)
+    if let Some(named) = named {
+        return ids::dataset_name(named);
+    }
+    let slug = agent.name_any();
+    let own = datasets.collect(Some(namespace), |_, name, dataset| {
+        (dataset.data.0.as_deref() == Some(slug.as_str())).then(|| (dataset.created, name.to_owned()))
+    });
+    own.into_iter().min().map_or_else(|| format!("{slug}{SEED}"), |(_, oldest)| oldest)
 }
 
 /// `ev-` and a ULID.
@@ -229,6 +238,8 @@ pub(crate) fn names_of(asked: &str) -> impl Iterator<Item = String> + use<> {
 
 #[cfg(test)]
 mod tests {
+    use slipway_cluster::Key;
+
     use super::*;
 
     #[test]
@@ -255,14 +266,29 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_a_dataset_has_the_seed() {
+    fn a_run_has_the_agents_dataset_or_its_oldest_or_the_seed() {
         let agent = |governance: serde_json::Value| -> Agent {
             serde_json::from_value(
                 json!({"metadata": {"name": "h"}, "spec": {"name": "H", "framework": "custom", "governance": governance}}),
             )
             .unwrap()
         };
-        assert_eq!(default_dataset(&agent(json!({}))), "h-seed");
-        assert_eq!(default_dataset(&agent(json!({"evalDataset": "ds_hard_cases"}))), "hard-cases");
+        let datasets = ListCache::default();
+        let found = |governance| default_dataset(&agent(governance), "team-a", &datasets);
+        let add = |namespace: &str, name: &str, created, owner: Option<&str>| {
+            let entry = ListEntry { created, data: Owner(owner.map(Into::into)), ..ListEntry::default() };
+            datasets.insert(&Key::new(namespace, name), entry);
+        };
+        for (namespace, name, created, owner) in
+            [("team-a", "shared", 1, None), ("team-a", "theirs", 1, Some("other")), ("team-b", "elsewhere", 1, Some("h"))]
+        {
+            add(namespace, name, created, owner);
+        }
+        assert_eq!(found(json!({})), "h-seed");
+        for (name, created) in [("newest", 9), ("z-old", 3), ("old", 3)] {
+            add("team-a", name, created, Some("h"));
+        }
+        assert_eq!(found(json!({})), "old");
+        assert_eq!(found(json!({"evalDataset": "ds_hard_cases"})), "hard-cases");
     }
 }

@@ -29,7 +29,7 @@ use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use callback::{Patience, Reporter};
-use case::Bench;
+use case::{Bench, prompts};
 use remote::Target;
 use results::Results;
 pub(crate) use sampling::{Sample, Sampling};
@@ -110,7 +110,8 @@ impl Evaluations {
             let message = format!("the evaluation {} is under way; an agent's pod has one at a time", other.id);
             return Err(Error::new(StatusCode::CONFLICT, message));
         }
-        let (id, results) = (request.run_id.clone(), Arc::new(Results::new(request.dataset.cases.len())));
+        let id = request.run_id.clone();
+        let results = Arc::new(Results::new(request.dataset.cases.len(), prompts(&request)));
         let reporter = Reporter::of(self.agent.platform_url.as_ref(), &mut request);
         let task = match Bench::new(&self.agent, target.clone(), request, self.limits) {
             Ok(bench) => Some(self.start(id.clone(), bench, Arc::clone(&results), reporter)),

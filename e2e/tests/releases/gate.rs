@@ -124,6 +124,11 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
     let release = ground.release("helper", 2);
     assert_eq!(release["status"]["phase"], "rejected");
     assert!(condition(&release, "Ready")["message"].as_str().unwrap_or_default().starts_with("[REJECTED: "), "{release}");
+    let cases = release["status"]["evaluation"]["worstCases"].as_array().cloned().unwrap_or_default();
+    assert!((1..=5).contains(&cases.len()), "{release:#}");
+    let told = ground.team.kubectl(format!("describe agentrelease {}", release["metadata"]["name"].as_str().unwrap())).ok();
+    let mut words = cases.iter().filter_map(|case| case["reason"].as_str()?.split_whitespace().next());
+    assert!(told.contains("Worst Cases:") && words.all(|word| told.contains(word)), "it tells the story case by case: {told}");
     // The same once more is no new release.
     agent.patch(&json!({"systemPrompt": "two", "governance": {"minQualityScore": 100}}));
     agent.until("set back again", 90, |found| found["spec"]["systemPrompt"] == "one");

@@ -14,6 +14,7 @@ use super::plan::{Cause, Setup, excerpt};
 const EXCERPT_MAX: usize = 256;
 const REASON_MAX: usize = 1024;
 const VERDICT_MAX: usize = 1024;
+const FAULT_MAX: usize = 512;
 const SOURCE_MAX: usize = 64;
 const TRACE_MAX: usize = 64;
 
@@ -27,6 +28,17 @@ pub(super) struct Found {
     pub means: BTreeMap<String, f64>,
     pub finished: usize,
     pub passed_cases: usize,
+    pub prompts: Vec<String>,
+    pub worst_cases: Vec<WorstCase>,
+    pub usage: EvaluationUsage,
+}
+
+/// What is known of a run without a verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Unscored {
+    pub cause: Cause,
+    pub finished: usize,
+    pub prompts: Vec<String>,
     pub worst_cases: Vec<WorstCase>,
     pub usage: EvaluationUsage,
 }
@@ -35,35 +47,52 @@ pub(super) struct Found {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Judged {
     Decided(Found),
-    /// There is nothing on which a verdict could rest, because the judge failed; in words.
-    Undecided(String),
-    Failed(Cause),
+    /// There is nothing on which a verdict could rest, because the judge failed.
+    Undecided(Unscored),
+    Failed(Unscored),
 }
 
 pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
+    let prompts = if setup.judge_model.is_some() { prompts(&setup.scorers, &report.prompts) } else { Vec::new() };
     let results = usable(&setup.scorers, cases.len(), report.results);
-    if results.len() < cases.len() {
-        let (some, all) = (results.len(), cases.len());
-        let message = format!("the agent's runtime calls the run complete and has told of {some} of {all} cases");
-        return Judged::Failed(Cause::new("Incomplete", message));
-    }
     let summary = summarize(&setup.scorers, cases.len(), &results);
+    let unscored = |reason, message: String| Unscored {
+        cause: Cause::new(reason, excerpt(&message, VERDICT_MAX)),
+        finished: results.len(),
+        prompts: prompts.clone(),
+        worst_cases: worst(cases, &results, &summary.cases),
+        usage: usage(&results),
+    };
+    let (some, all) = (results.len(), cases.len());
+    if some < all {
+        let message = format!("the agent's runtime calls the run complete and has told of {some} of {all} cases");
+        return Judged::Failed(unscored("Incomplete", message));
+    }
+    // Each score of a case without an answer is an error, and none of them is the judge's.
+    let faults: Vec<&str> = results.iter().filter_map(|result| result.error.as_deref()).collect();
+    if faults.len() * 10 > all {
+        return Judged::Failed(unscored("NoAnswer", no_answer(&faults, all)));
+    }
     let Verdict { outcome, words } = verdict(&setup.profile, setup.threshold, &summary);
     // Of an image of the agent's own it may not be known what it called or retrieved.
     let untold =
         results.iter().flat_map(|result| &result.scores).find(|score| score.state == ScoreState::NotRun && !score.reason.is_empty());
     if let Some(score) = untold.filter(|_| outcome == Outcome::Undecided) {
-        return Judged::Failed(Cause::new("NotTold", excerpt(&format!("{words}; {}", score.reason), VERDICT_MAX)));
+        return Judged::Failed(unscored("NotTold", format!("{words}; {}", score.reason)));
     }
-    let words = excerpt(&words, VERDICT_MAX);
     if outcome == Outcome::Undecided {
-        let is_error = |result: &CaseResult| result.scores.iter().any(|score| score.state == ScoreState::Error);
-        return if setup.judge_model.is_some() && results.iter().any(is_error) {
-            Judged::Undecided(words)
+        let judge_failed = results.iter().any(|result| result.error.is_none() && has_error(result));
+        return if judge_failed && setup.judge_model.is_some() {
+            Judged::Undecided(unscored("JudgeFailed", words))
+        } else if judge_failed || faults.is_empty() {
+            Judged::Failed(unscored("NothingScored", words))
         } else {
-            Judged::Failed(Cause::new("NothingScored", words))
+            // Few of all, and too many of those to which a scorer applies.
+            Judged::Failed(unscored("NoAnswer", format!("{words}; {}", no_answer(&faults, all))))
         };
     }
+    let silent = if faults.is_empty() { String::new() } else { format!("; cases without an answer: {}", faults.len()) };
+    let words = excerpt(&format!("{words}{silent}"), VERDICT_MAX);
     let means = summary.means.iter().filter_map(|mean| Some((format!("{}/mean", mean.scorer.as_str()), mean.mean?)));
     Judged::Decided(Found {
         // One that misses the threshold is rounded down, lest it read as if it had reached it.
@@ -74,9 +103,25 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
         means: means.collect(),
         finished: summary.finished,
         passed_cases: summary.passed(setup.threshold),
+        prompts,
         worst_cases: worst(cases, &results, &summary.cases),
         usage: usage(&results),
     })
+}
+
+/// That the agent gave no answer, with why the first one is missing.
+fn no_answer(faults: &[&str], all: usize) -> String {
+    let first = excerpt(faults.first().copied().unwrap_or_default(), FAULT_MAX);
+    format!("the agent gave no answer to {} of {all} cases; the first time: {first}", faults.len())
+}
+
+/// The prompts of the scorers that were asked for, each once.
+fn prompts(scorers: &[Scorer], told: &[String]) -> Vec<String> {
+    let version = |scorer: &Scorer| {
+        let version = told.iter().find_map(|told| told.strip_prefix(scorer.as_str())?.strip_prefix('@')?.parse::<u32>().ok())?;
+        Some(format!("{}@{version}", scorer.as_str()))
+    };
+    scorers.iter().filter_map(version).collect()
 }
 
 /// Each case that there is once, with the scores that were asked for, and those once.
@@ -99,13 +144,18 @@ pub(super) fn usable(scorers: &[Scorer], total: usize, results: Vec<CaseResult>)
     kept
 }
 
+fn has_error(result: &CaseResult) -> bool {
+    result.scores.iter().any(|score| score.state == ScoreState::Error)
+}
+
 fn worst(cases: &[Case], results: &[CaseResult], means: &[(usize, f64)]) -> Vec<WorstCase> {
     let means: BTreeMap<usize, f64> = means.iter().copied().collect();
     let mean = |result: &CaseResult| means.get(&result.case).copied();
     // A case that the agent did not answer is worse than any score.
     let rank = |result: &CaseResult| if result.error.is_some() { -1.0 } else { mean(result).unwrap_or(1.0) };
-    let mut ordered: Vec<&CaseResult> =
-        results.iter().filter(|result| result.error.is_some() || mean(result).is_none_or(|mean| mean < 1.0)).collect();
+    // Of one that went well for all that is known, it is told why not all is known.
+    let is_shown = |result: &&CaseResult| result.error.is_some() || has_error(result) || mean(result).is_none_or(|mean| mean < 1.0);
+    let mut ordered: Vec<&CaseResult> = results.iter().filter(is_shown).collect();
     ordered.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.case.cmp(&b.case)));
     let shown = ordered.into_iter().take(WORST_CASES_MAX).filter_map(|result| {
         let case = cases.get(result.case)?;
@@ -191,19 +241,84 @@ mod tests {
             reason: None,
             total: 1,
             finished: 1,
+            prompts: Vec::new(),
             results: vec![result(0, &[])],
         };
-        let Judged::Failed(cause) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
+        let Judged::Failed(Unscored { cause, .. }) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
         assert_eq!((cause.reason, cause.message.contains("1 of 2")), ("Incomplete", true));
+    }
+
+    fn completed(results: Vec<CaseResult>) -> Report {
+        let (total, prompts) = (results.len(), Vec::new());
+        Report { run_id: String::new(), status: Progress::Completed, reason: None, total, finished: total, prompts, results }
+    }
+
+    #[test]
+    fn prompts_are_told_of_scorers_that_were_asked_alone() {
+        let told = ["correctness@012", "fluency@1", "safety", "safety@x", "safety@2", "safety@3"].map(str::to_owned);
+        assert_eq!(prompts(&setup().scorers, &told), ["safety@2", "correctness@12"]);
+    }
+
+    /// A run of 20 cases of which the agent did not answer the first ones. The judge has nothing for some of the others, and
+    /// correctness applies to the first `expected` alone.
+    fn partly_answered(silent: usize, judge_fails: usize, expected: usize, has_judge: bool) -> Judged {
+        let one = |case: usize| {
+            let error = |scorer| Score::error(scorer, "the model was away");
+            let (safety, correctness) = if case < silent {
+                (error(Scorer::Safety), error(Scorer::Correctness))
+            } else {
+                let safety = if case < silent + judge_fails { error(Scorer::Safety) } else { Score::scored(Scorer::Safety, 1.0, "") };
+                let correctness =
+                    if case < expected { Score::scored(Scorer::Correctness, 1.0, "") } else { Score::skipped(Scorer::Correctness, "") };
+                (safety, correctness)
+            };
+            let error = (case < silent).then(|| format!("the model refused the key, in case {case}"));
+            CaseResult { case, error, scores: vec![safety, correctness], agent_tokens: 1, ..CaseResult::default() }
+        };
+        let results = (0..20).map(one).collect();
+        let report = completed(results);
+        let judge_model = has_judge.then(|| "stub:/echo".to_owned());
+        judge(&Setup { judge_model, ..setup() }, &cases(20), report)
+    }
+
+    #[test]
+    fn an_agent_that_is_silent_is_not_a_judge_that_failed() {
+        for (silent, judge_fails, expected, has_judge, reason) in [
+            (20, 0, 20, true, "NoAnswer"),
+            (20, 0, 20, false, "NoAnswer"),
+            (3, 0, 20, true, "NoAnswer"),
+            (3, 9, 20, true, "NoAnswer"),
+            // One case is few of all, and much of the five that have an expected output.
+            (1, 0, 5, true, "NoAnswer"),
+            (2, 9, 20, true, "JudgeFailed"),
+            (0, 9, 20, true, "JudgeFailed"),
+            (2, 9, 20, false, "NothingScored"),
+        ] {
+            let what = format!("{silent} {judge_fails} {expected} {has_judge}");
+            let (unscored, is_repeated) = match partly_answered(silent, judge_fails, expected, has_judge) {
+                Judged::Decided(found) => panic!("{what}: {found:?}"),
+                Judged::Undecided(unscored) => (unscored, true),
+                Judged::Failed(unscored) => (unscored, false),
+            };
+            assert_eq!((unscored.cause.reason, is_repeated), (reason, reason == "JudgeFailed"), "{what}: {unscored:?}");
+            assert_eq!((unscored.finished, unscored.usage.agent_tokens, unscored.worst_cases.is_empty()), (20, 20, false), "{what}");
+            if reason == "NoAnswer" {
+                let words = format!("the agent gave no answer to {silent} of 20 cases; the first time: the model refused");
+                assert!(unscored.cause.message.contains(&words), "{what}: {}", unscored.cause.message);
+                assert_eq!(unscored.worst_cases[0].reason, "no answer: the model refused the key, in case 0");
+            }
+        }
+        let Judged::Decided(found) = partly_answered(2, 0, 20, true) else { panic!("a tenth is borne") };
+        assert!(found.passed && found.verdict.ends_with("; cases without an answer: 2"), "{}", found.verdict);
     }
 
     #[test]
     fn a_run_whose_scorers_were_not_told_enough_says_what_is_missing() {
         let mut results = vec![result(0, &[(Scorer::Safety, 1.0)]), result(1, &[(Scorer::Safety, 1.0), (Scorer::Correctness, 1.0)])];
         results[0].scores.push(Score::not_run(Scorer::Correctness, "the stream has no sources"));
-        let report = Report { run_id: String::new(), status: Progress::Completed, reason: None, total: 2, finished: 2, results };
+        let report = completed(results);
         let setup = Setup { judge_model: Some("stub:/echo".to_owned()), ..setup() };
-        let Judged::Failed(cause) = judge(&setup, &cases(2), report) else { panic!("nothing could be decided") };
+        let Judged::Failed(Unscored { cause, .. }) = judge(&setup, &cases(2), report) else { panic!("nothing could be decided") };
         assert_eq!(cause.reason, "NotTold");
         assert_eq!(cause.message, "UNDECIDED: correctness was not run for 1 of 2 cases; the stream has no sources");
     }

@@ -374,7 +374,15 @@ mod tests {
     fn the_next_step_follows_from_what_pods_say() {
         let (id, minute) = ("ev_1", Duration::from_mins(1));
         let report = |run_id: &str, status, finished| {
-            Said::Report(Report { run_id: run_id.to_owned(), status, reason: None, total: 999, finished, results: Vec::new() })
+            Said::Report(Report {
+                run_id: run_id.to_owned(),
+                status,
+                reason: None,
+                total: 999,
+                finished,
+                prompts: Vec::new(),
+                results: Vec::new(),
+            })
         };
         let running = EvaluationRunStatus { phase: Some(EvaluationPhase::Running), attempt: Some(1), ..EvaluationRunStatus::default() };
         let worn = EvaluationRunStatus { attempt: Some(ATTEMPTS_MAX), ..running.clone() };

@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY, RECONCILING, STALLED};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider, EvaluationRunStatus};
 use slipway_api::{EvaluationRun, ids};
 use slipway_cluster::event::EventSpec;
 
-use super::outcome::Found;
+use super::outcome::{Found, Unscored};
 use super::plan::{Cause, REPEATING, Setup, excerpt, repeats};
 
 const MESSAGE_MAX: usize = 1024;
@@ -100,6 +101,7 @@ impl Steps<'_> {
         status.passed = Some(found.passed);
         status.verdict = Some(found.verdict);
         status.aggregate_scores = found.means;
+        status.prompts = found.prompts;
         status.worst_cases = found.worst_cases;
         status.usage = Some(found.usage);
         status
@@ -116,6 +118,12 @@ impl Steps<'_> {
         }
         status.verdict = Some(excerpt(&verdict, VERDICT_MAX));
         status
+    }
+
+    /// The run has ended without a verdict. What its cases came to stays known.
+    pub(super) fn unscored(&self, unscored: Unscored) -> EvaluationRunStatus {
+        let Unscored { cause, finished, prompts, worst_cases, usage } = unscored;
+        EvaluationRunStatus { finished_cases: count(finished), prompts, worst_cases, usage: Some(usage), ..self.failed(&cause) }
     }
 
     pub(super) fn cancelled(&self) -> EvaluationRunStatus {
@@ -159,19 +167,40 @@ pub(super) fn outcome(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -
     }
 }
 
-/// The Event of a step, if it is one of which people want to hear.
-pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<EventSpec> {
+/// The Event of a step with its payload, if it is one of which people want to hear.
+pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<(EventSpec, Value)> {
     let verdict = || now.verdict.clone().unwrap_or_default();
-    let (warning, reason, note) = match outcome(before, now)? {
+    let Some(outcome) = outcome(before, now) else { return progress_event(before, now) };
+    let (warning, reason, note, payload) = match outcome {
         "started" => {
             let (cases, dataset) = (now.total_cases.unwrap_or_default(), now.dataset.as_deref().unwrap_or_default());
-            (false, "EvaluationStarted", format!("{cases} cases of Dataset {dataset} are put to the agent"))
+            let note = format!("{cases} cases of Dataset {dataset} are put to the agent");
+            (false, "EvaluationStarted", note, json!({"dataset": dataset, "total": cases}))
         }
-        "passed" | "not_passed" => (false, "EvaluationCompleted", verdict()),
-        "failed" => (true, "EvaluationFailed", verdict()),
-        _ => (false, "EvaluationCancelled", "spec.cancel is true; the run was ended".to_owned()),
+        "passed" | "not_passed" => {
+            let payload = json!({"passed": now.passed, "score": now.score, "threshold": now.threshold});
+            (false, "EvaluationCompleted", verdict(), payload)
+        }
+        "failed" => {
+            let stalled = now.conditions.iter().find(|condition| condition.type_ == STALLED);
+            (true, "EvaluationFailed", verdict(), json!({"reason": stalled.map(|stalled| &*stalled.reason)}))
+        }
+        _ => (false, "EvaluationCancelled", "spec.cancel is true; the run was ended".to_owned(), json!({})),
     };
-    Some(EventSpec { warning, reason: reason.to_owned(), action: "Evaluate", note })
+    Some((EventSpec { warning, reason: reason.to_owned(), action: "Evaluate", note }, payload))
+}
+
+/// The Event of a run that has passed another quarter of its cases. Of the last one its end tells.
+fn progress_event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<(EventSpec, Value)> {
+    let (finished, total) = (now.finished_cases?, now.total_cases.filter(|total| *total > 0)?);
+    let quarters = |finished: i32| i64::from(finished) * 4 / i64::from(total);
+    let is_due = (1..4).contains(&quarters(finished)) && quarters(finished) > quarters(before.finished_cases.unwrap_or_default());
+    if now.phase != Some(EvaluationPhase::Running) || !is_due {
+        return None;
+    }
+    let note = format!("{finished} of {total} cases have been put to the agent");
+    let event = EventSpec { warning: false, reason: "EvaluationProgressed".to_owned(), action: "Evaluate", note };
+    Some((event, json!({"finished": finished, "total": total})))
 }
 
 #[cfg(test)]
@@ -203,7 +232,7 @@ mod tests {
         let run = run();
         let step = |before: &EvaluationRunStatus, second, of: &dyn Fn(Steps<'_>) -> EvaluationRunStatus| {
             let now = of(Steps { run: &run, before, now: at(second) });
-            let event = event(before, &now).map(|event| event.reason).unwrap_or_default();
+            let event = event(before, &now).map(|(event, _)| event.reason).unwrap_or_default();
             (now, event)
         };
         let begun = Begun {
@@ -230,7 +259,8 @@ mod tests {
         assert_eq!((lost.phase, told(&lost).contains("Reconciling=True NoPod")), (Some(EvaluationPhase::Running), true));
 
         let (repeating, _) = step(&again, 5, &|steps| steps.repeating("2 of 2 cases"));
-        let (progressed, _) = step(&repeating, 6, &|steps| steps.progressed(1));
+        let (progressed, event) = step(&repeating, 6, &|steps| steps.progressed(1));
+        assert_eq!(event, "EvaluationProgressed");
         let (lost, _) = step(&progressed, 7, &|steps| steps.waiting(&cause));
         assert!([&repeating, &progressed, &lost].into_iter().all(repeats) && !repeats(&again), "it is known to the end");
 
@@ -240,5 +270,30 @@ mod tests {
         assert_eq!(told(&unreached), "Ready=False NoPod, Reconciling=False NoPod, Stalled=True NoPod");
         let (ended, event) = step(&again, 9, &|steps| steps.cancelled());
         assert_eq!((ended.completed_at, event.as_str()), (Some(Time(at(9))), "EvaluationCancelled"));
+    }
+    #[test]
+    fn each_quarter_of_a_run_is_told_once() {
+        let at = |finished| EvaluationRunStatus {
+            phase: Some(EvaluationPhase::Running),
+            total_cases: Some(20),
+            finished_cases: finished,
+            ..EvaluationRunStatus::default()
+        };
+        for (before, now, is_told) in [
+            (None, 4, false),
+            (None, 5, true),
+            (Some(4), 5, true),
+            (Some(5), 9, false),
+            (Some(9), 19, true),
+            (Some(15), 19, false),
+            (Some(19), 20, false),
+            (Some(15), 0, false),
+        ] {
+            let told = event(&at(before), &at(Some(now)));
+            assert_eq!(told.is_some(), is_told, "{before:?} {now}");
+            if let Some((event, payload)) = told {
+                assert_eq!((&*event.reason, payload), ("EvaluationProgressed", json!({"finished": now, "total": 20})));
+            }
+        }
     }
 }

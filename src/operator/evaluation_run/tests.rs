@@ -4,6 +4,7 @@ mod canary;
 mod evaluator;
 mod feedback;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -135,11 +136,18 @@ fn result(case: usize, state: &str, value: Option<f64>) -> Value {
     json!({"case": case, "output": "an answer", "scores": scores, "agent_tokens": 5})
 }
 
+fn failure(reason: &str, code: u16) -> Value {
+    json!({"kind": "Status", "status": "Failure", "reason": reason, "message": "no", "code": code})
+}
+
 /// The cluster, as far as the controller asks for it.
 #[derive(Default)]
 struct Cluster {
     statuses: Mutex<Vec<Value>>,
     events: Mutex<Vec<String>>,
+    event_names: Mutex<BTreeSet<String>>,
+    /// Statuses are answered with an error, and whether they are written all the same.
+    broken: Mutex<Option<bool>>,
     objects: Mutex<HashMap<String, Value>>,
     deleted: Mutex<Vec<String>>,
 }
@@ -150,13 +158,19 @@ impl Cluster {
         let sent = || serde_json::from_slice::<Value>(body).unwrap();
         match (method, path.split('/').collect::<Vec<_>>().as_slice()) {
             ("PATCH", ["evaluationruns", _, "status"]) => {
-                let sent = sent();
-                self.statuses.lock().unwrap().push(sent["status"].clone());
-                (200, sent)
+                let (sent, broken) = (sent(), *self.broken.lock().unwrap());
+                if broken != Some(false) {
+                    self.statuses.lock().unwrap().push(sent["status"].clone());
+                }
+                if broken.is_some() { (500, failure("InternalError", 500)) } else { (200, sent) }
             }
             ("POST", ["events"]) => {
-                self.events.lock().unwrap().push(sent()["reason"].as_str().unwrap().to_owned());
-                (201, sent())
+                let sent = sent();
+                if !self.event_names.lock().unwrap().insert(sent["metadata"]["name"].as_str().unwrap().to_owned()) {
+                    return (409, failure("AlreadyExists", 409));
+                }
+                self.events.lock().unwrap().push(sent["reason"].as_str().unwrap().to_owned());
+                (201, sent)
             }
             ("POST", ["datasets"]) => {
                 let sent = sent();
@@ -181,7 +195,7 @@ impl Cluster {
                 (200, json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}))
             }
             ("GET", _) if let Some(found) = self.objects.lock().unwrap().get(path) => (200, found.clone()),
-            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "no", "code": 404})),
+            _ => (404, failure("NotFound", 404)),
         }
     }
 }
@@ -289,6 +303,14 @@ impl Home {
         self.status()["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// The manager is killed at the write of a status, of which it does not hear whether it was done. Another one leads.
+    async fn dies(&mut self, is_written: bool) {
+        *self.cluster.broken.lock().unwrap() = Some(is_written);
+        assert!(reconcile(&self.controller, &self.key).await.is_err(), "it would write nothing");
+        *self.cluster.broken.lock().unwrap() = None;
+        self.take_over();
+    }
+
     /// Another manager leads, which remembers nothing.
     fn take_over(&mut self) {
         self.apply(&json!({}));
@@ -334,7 +356,7 @@ async fn a_run_goes_to_its_pod_and_comes_back_with_a_score() {
     assert_eq!((&status["passedCases"], &status["finishedCases"], &status["usage"]["agentTokens"]), (&json!(1), &json!(2), &json!(10)));
     assert_eq!((&status["worstCases"][0]["case"], &status["worstCases"][0]["input"]), (&json!(1), &json!("two")));
     assert_eq!(pod.asked("post"), 1, "it was begun once");
-    assert_eq!(*home.cluster.events.lock().unwrap(), ["EvaluationStarted", "EvaluationCompleted"]);
+    assert_eq!(*home.cluster.events.lock().unwrap(), ["EvaluationStarted", "EvaluationProgressed", "EvaluationCompleted"]);
     home.apply(&json!({"ttlSecondsAfterFinished": 0}));
     home.reconcile().await;
     assert_eq!(*home.cluster.deleted.lock().unwrap(), [format!("evaluationruns/{RUN}")]);
@@ -419,6 +441,32 @@ async fn a_manager_that_was_killed_before_it_wrote_finds_the_run_under_way() {
 }
 
 #[tokio::test]
+async fn each_event_is_there_once_though_a_manager_is_killed_at_its_write() {
+    let pod = FakePod::open("127.77.19.21").await;
+    for is_written in [false, true] {
+        let mut home = Home::new("127.77.19.21", &json!({}));
+        let told = |home: &Home| home.cluster.events.lock().unwrap().clone();
+        pod.restart();
+        home.dies(is_written).await;
+        home.reconcile().await;
+        assert_eq!(home.status()["phase"], "Running");
+        assert_eq!(told(&home), ["EvaluationStarted"], "{is_written}");
+        pod.say(ID, report(ID, "running", &[result(0, "scored", Some(1.0))]));
+        home.take_over();
+        home.dies(is_written).await;
+        home.reconcile().await;
+        assert_eq!(home.status()["finishedCases"], 1);
+        assert_eq!(told(&home), ["EvaluationStarted", "EvaluationProgressed"], "{is_written}");
+        pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(1.0))]));
+        home.take_over();
+        home.dies(is_written).await;
+        home.reconcile().await;
+        assert_eq!(home.status()["phase"], "Completed");
+        assert_eq!(told(&home), ["EvaluationStarted", "EvaluationProgressed", "EvaluationCompleted"], "{is_written}");
+    }
+}
+
+#[tokio::test]
 async fn a_judge_that_fails_is_given_a_second_run_and_no_third() {
     let pod = FakePod::open("127.77.19.4").await;
     let mut home = Home::new("127.77.19.4", &json!({"judgeModel": "stub:/stub-echo"}));
@@ -431,10 +479,33 @@ async fn a_judge_that_fails_is_given_a_second_run_and_no_third() {
     home.reconcile().await;
     let second = ids::evaluation_results(RUN, "u", true);
     assert_eq!((pod.requests.lock().unwrap()[1]["run_id"].as_str(), pod.asked("post")), (Some(&*second), 2));
-    pod.say(&second, failed(&second));
+    let mut again = failed(&second);
+    again["prompts"] = json!(["safety@1", "fluency@1"]);
+    pod.say(&second, again);
     home.reconcile().await;
     assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "JudgeFailed"));
-    assert_eq!((&home.status()["score"], &home.status()["passed"]), (&Value::Null, &Value::Null));
+    let status = home.status();
+    assert_eq!((&status["score"], &status["passed"], &status["prompts"]), (&Value::Null, &Value::Null, &json!(["safety@1"])));
+    assert_eq!((&status["usage"]["agentTokens"], status["worstCases"].as_array().map(Vec::len)), (&json!(10), Some(2)), "{status:#}");
+}
+
+#[tokio::test]
+async fn an_agent_that_gives_no_answer_is_told_so_and_not_asked_again() {
+    let pod = FakePod::open("127.77.19.20").await;
+    let home = Home::new("127.77.19.20", &json!({"judgeModel": "stub:/stub-echo"}));
+    home.reconcile().await;
+    let mut silent = result(1, "error", None);
+    silent["error"] = json!("the model helper-9 does not exist");
+    silent.as_object_mut().unwrap().remove("output");
+    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), silent]));
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((&status["phase"], home.reason().as_str(), pod.asked("post")), (&json!("Failed"), "NoAnswer", 1), "{status:#}");
+    let words = "the agent gave no answer to 1 of 2 cases; the first time: the model helper-9 does not exist";
+    assert_eq!(status["verdict"], json!(format!("FAILED ({words})")));
+    assert_eq!(status["worstCases"][0]["reason"], "no answer: the model helper-9 does not exist");
+    assert_eq!((&status["finishedCases"], &status["usage"]["agentTokens"]), (&json!(2), &json!(10)));
+    assert_eq!(*home.cluster.events.lock().unwrap(), ["EvaluationStarted", "EvaluationFailed"]);
 }
 
 #[tokio::test]

@@ -156,6 +156,54 @@ fn a_change_that_fails_is_rejected_and_the_spec_goes_back() {
 }
 
 #[test]
+fn a_release_shows_the_worst_cases_of_its_run_and_git_has_none() {
+    let case = |at: i32| {
+        let reason = format!("correctness 0.25: {}", "r".repeat(1000));
+        json!({"case": at, "score": 0.25, "input": "é".repeat(256), "output": "No.", "reason": reason})
+    };
+    let cases: Vec<Value> = (0..20).map(case).collect();
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    cluster.ends(&bent(completed(false, 40.0, "slipway"), &json!({"worstCases": cases})));
+    assert_eq!(cluster.phase(2), Status::Rejected);
+    let shown = |cluster: &Cluster| {
+        let mut all = cluster.releases.values().filter_map(|release| release.status.clone());
+        all.find(|status| status.version == Some(2)).unwrap().evaluation.unwrap()
+    };
+    let evaluation = shown(&cluster);
+    assert_eq!(evaluation.worst_cases.iter().map(|case| case.case).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    let first = &evaluation.worst_cases[0];
+    assert_eq!((first.score, first.input.len(), first.output.as_deref(), first.reason.len()), (Some(0.25), 128, Some("No."), 256));
+    let line = cluster.past.versions[&2].reason.clone().unwrap();
+    assert!(line.starts_with("FAILED (avg=40 < 75); run ev-") && !line.contains("correctness"), "{line}");
+    // The run goes, and what was shown of it stays.
+    cluster.runs.clear();
+    cluster.prompt("p3");
+    cluster.settle();
+    cluster.passes();
+    assert_eq!((cluster.active(), shown(&cluster)), (Some(3), evaluation));
+}
+
+#[test]
+fn cases_of_a_run_that_somebody_else_has_written_are_not_shown() {
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    cluster.fails();
+    let name =
+        cluster.releases.values().filter_map(|release| release.status.as_ref()?.evaluation.clone()).find(|of| of.passed == Some(false));
+    let run = cluster.runs.get_mut(&name.unwrap().run).unwrap();
+    run.status.as_mut().unwrap().worst_cases = vec![slipway_api::evaluation_run::WorstCase::default()];
+    writes(run, "kubectl-edit", &json!({"f:worstCases": {}}));
+    cluster.clock += 5;
+    cluster.settle();
+    cluster.check();
+    let shown = cluster.releases.values().filter_map(|release| release.status.as_ref()?.evaluation.as_ref());
+    assert_eq!(shown.map(|evaluation| evaluation.worst_cases.len()).collect::<Vec<_>>(), [0, 0]);
+}
+
+#[test]
 fn a_rejected_spec_that_gitops_owns_stays_and_is_not_evaluated_again() {
     let mut cluster = gated();
     cluster.owner = Some("Kustomization flux-system/apps".to_owned());

@@ -19,7 +19,7 @@ const VERSION_MAX: i64 = 999_999_999_999_999_999;
 static BODY: LazyLock<Value> = LazyLock::new(|| {
     let properties = &EVALUATION_RUN["properties"];
     let mut body: Map<String, Value> = FIELDS.iter().map(|name| ((*name).to_owned(), properties[*name].clone())).collect();
-    let dataset = "The dataset, by name or id (ds_...). Default is the agent's governance.eval_dataset, and without one a dataset of five basic questions that is made for the agent.";
+    let dataset = "The dataset, by name or id (ds_...). Default is the agent's governance.eval_dataset, and without one the oldest dataset that is for this agent alone; an agent that has none gets one of five basic questions.";
     body.insert("datasetName".to_owned(), json!({"type": "string", "minLength": 1, "maxLength": 66, "description": dataset}));
     let version = "The release to evaluate, by its number. Only the one that runs can be; a release that waits for its evaluation has a run of its own.";
     let bounds = json!({"minimum": 1, "maximum": VERSION_MAX, "pattern": "^v?[1-9][0-9]{0,17}$", "description": version});

@@ -65,6 +65,9 @@ pub(crate) struct View {
     pub summary: Summary,
     /// Half the width of the interval that holds the score with 95 % confidence.
     pub margin: Option<f64>,
+    /// The prompts that the judge model was asked with, by scorer and version (`correctness@1`). Scores by other versions are of
+    /// another measure.
+    pub prompts: Vec<String>,
     /// The cases with the lowest scores, at most 20.
     pub worst_cases: Vec<Case>,
     pub conditions: Vec<Condition>,
@@ -207,6 +210,7 @@ impl View {
         Self {
             summary: Summary::of(run),
             margin: status.margin,
+            prompts: status.prompts,
             worst_cases: status.worst_cases.into_iter().map(Case::from).collect(),
             conditions: conditions.collect(),
         }
@@ -331,7 +335,7 @@ mod tests {
         let condition = json!({"type": "Ready", "status": "False", "reason": "Unreachable", "message": "no pod is ready", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({
             "phase": "Failed", "version": 3, "dataset": "helper-seed", "provider": "mock", "totalCases": 5, "feedbackCases": 1, "finishedCases": 1,
-            "usage": {"agentTokens": 7, "judgeTokens": 0}, "startedAt": "2026-01-01T00:00:00Z", "conditions": [condition],
+            "usage": {"agentTokens": 7, "judgeTokens": 0}, "prompts": ["safety@1"], "startedAt": "2026-01-01T00:00:00Z", "conditions": [condition],
             "worstCases": [{"case": 0, "score": 0.5, "source": "negative_feedback", "input": "Hello?", "reason": "safety: rude", "traceId": "tr_1"}],
         });
         let failed = run("nightly", json!({}), &status);
@@ -339,7 +343,7 @@ mod tests {
         assert_eq!((&view["id"], &view["status"], &view["provider"]), (&json!("ev_nightly"), &json!("failed"), &json!("mock")));
         assert_eq!((&view["message"], &view["agent_version"]), (&json!("no pod is ready"), &json!("3")));
         assert_eq!(view["usage"], json!({"agent_tokens": 7, "judge_tokens": 0, "cost_usd": null}));
-        assert_eq!(view["worst_cases"][0]["trace_id"], "tr_1");
+        assert_eq!((&view["worst_cases"][0]["trace_id"], &view["prompts"]), (&json!("tr_1"), &json!(["safety@1"])));
         assert_eq!((&view["feedback_cases"], &view["worst_cases"][0]["source"]), (&json!(1), &json!("negative_feedback")));
         assert_eq!((&view["conditions"][0]["type"], &view["started_at"]), (&json!("Ready"), &json!("2026-01-01T00:00:00Z")));
         let listed: Value = serde_json::from_str(&item(&failed).unwrap().json).unwrap();

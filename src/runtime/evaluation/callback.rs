@@ -214,7 +214,15 @@ mod tests {
     fn report(status: Progress) -> Report {
         let scores = vec![Score::scored(Scorer::Safety, 1.0, ""), Score::skipped(Scorer::Correctness, "")];
         let results = vec![CaseResult { scores, ..CaseResult::default() }];
-        Report { run_id: "ev_1".to_owned(), status, reason: Some("no judge".to_owned()), total: 1, finished: 1, results }
+        Report {
+            run_id: "ev_1".to_owned(),
+            status,
+            reason: Some("no judge".to_owned()),
+            total: 1,
+            finished: 1,
+            prompts: Vec::new(),
+            results,
+        }
     }
 
     async fn calls(answers: &'static [u16]) -> usize {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
-use slipway_evaluation::Turn;
 use slipway_evaluation::wire::{Case, CaseResult, EXCERPT_BYTES_MAX, Request, Score};
+use slipway_evaluation::{Turn, prompt_versions};
 use slipway_models::{Message, Usage};
 
 use super::Limits;
@@ -74,9 +74,7 @@ impl Bench {
             }
             None => None,
         };
-        let mut seed = Context::new(&SHA256);
-        let setting = (&request.scorers, &request.judge_model, &request.dataset.guidelines);
-        seed.update(&serde_json::to_vec(&setting).unwrap_or_default());
+        let seed = seed(&request, &prompts(&request));
         let excerpts = Excerpts::new(request.dataset.cases.len(), request.scorers.len());
         let scoring = Scoring {
             scorers,
@@ -201,6 +199,19 @@ impl Unknown {
     }
 }
 
+/// The prompts that the judge of a run is asked with, if it has one.
+pub(super) fn prompts(request: &Request) -> Vec<&'static str> {
+    if request.judge_model.is_some() { prompt_versions(&request.scorers) } else { Vec::new() }
+}
+
+/// What a result depends on beside its case. What another judge has said, or the same by another prompt, is not taken for it.
+fn seed(request: &Request, prompts: &[&str]) -> Context {
+    let mut seed = Context::new(&SHA256);
+    let setting = (&request.scorers, &request.judge_model, &request.dataset.guidelines, prompts);
+    seed.update(&serde_json::to_vec(&setting).unwrap_or_default());
+    seed
+}
+
 fn sum(used: &[Usage]) -> Usage {
     used.iter().fold(Usage::default(), |sum, used| Usage {
         input_tokens: sum.input_tokens + used.input_tokens,
@@ -233,5 +244,29 @@ fn message(case: &Case) -> String {
             context.replace("</context", "<\\/context"),
             case.input
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_judged_by_another_prompt_is_judged_again() {
+        let request = |judge: Option<&str>| -> Request {
+            let dataset = json!({"name": "golden", "cases": []});
+            let request = json!({"run_id": "ev_1", "agent": "ag_1", "dataset": dataset, "risk_profile": "low", "scorers": ["safety", "fluency"],
+                "judge_model": judge});
+            serde_json::from_value(request).unwrap()
+        };
+        let judged = request(Some("stub:/echo"));
+        let asked = prompts(&judged);
+        assert!(asked.len() == 2 && asked[0].starts_with("safety@") && asked[1].starts_with("fluency@"), "{asked:?}");
+        assert_eq!(prompts(&request(None)), [""; 0], "words are compared without a prompt");
+        let digest = |prompts: &[&str]| seed(&judged, prompts).finish().as_ref().to_vec();
+        assert_eq!(digest(&asked), digest(&asked));
+        assert_ne!(digest(&["safety@1", "fluency@1"]), digest(&["safety@1", "fluency@2"]));
     }
 }

@@ -1,4 +1,4 @@
-//! The judge: a model that is asked about an answer and says in a schema what it thinks of it. An answer that cannot be read
+//! The judge: a model that is asked about an answer and says in a JSON object what it thinks of it. An answer that cannot be read
 //! is asked for once more; a judge that fails or takes too long gives no score, and the reason why.
 
 use std::sync::Arc;

@@ -9,6 +9,8 @@ use tokio::time::Instant;
 pub(super) struct Results {
     /// How many cases there are.
     pub(super) total: usize,
+    /// The prompts that the judge is asked with.
+    prompts: Vec<&'static str>,
     state: Mutex<State>,
 }
 
@@ -20,9 +22,9 @@ struct State {
 }
 
 impl Results {
-    pub(super) fn new(total: usize) -> Self {
+    pub(super) fn new(total: usize, prompts: Vec<&'static str>) -> Self {
         let state = State { status: Progress::Running, reason: None, by_case: BTreeMap::new(), ended: None };
-        Self { total, state: Mutex::new(state) }
+        Self { total, prompts, state: Mutex::new(state) }
     }
 
     pub(super) fn status(&self) -> Progress {
@@ -68,6 +70,7 @@ impl Results {
             reason: state.reason.clone(),
             total: self.total,
             finished: state.by_case.len(),
+            prompts: self.prompts.iter().map(|prompt| (*prompt).to_owned()).collect(),
             results: if is_full { state.by_case.values().cloned().collect() } else { Vec::new() },
         }
     }

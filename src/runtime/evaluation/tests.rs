@@ -129,7 +129,7 @@ fn a_run_id_is_that_of_an_evaluation_run() {
 fn finished_runs_are_kept_for_an_hour_and_no_more_than_two() {
     let mut known = Known::default();
     for number in 0..5 {
-        let results = Results::new(1);
+        let results = Results::new(1, Vec::new());
         if number != 1 {
             results.end(Progress::Completed, None);
         }

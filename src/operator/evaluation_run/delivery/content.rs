@@ -59,6 +59,7 @@ pub(super) fn facts(run: &EvaluationRun, status: &EvaluationRunStatus, team: Opt
         ("threshold", status.threshold.map(|threshold| threshold.to_string())),
         ("provider", status.provider.map(|provider| provider.as_str().to_owned())),
         ("judge_model", status.judge_model.clone()),
+        ("prompts", (!status.prompts.is_empty()).then(|| status.prompts.join(", "))),
     ];
     let stalled = status.conditions.iter().find(|condition| condition.type_ == STALLED && condition.status == "True");
     let tags = vec![
@@ -224,6 +225,8 @@ mod tests {
         let digest = "0123456789abcdef".repeat(4);
         let params = ["agent=helper", "track=stable", "dataset=golden", &format!("dataset_digest={digest}"), "threshold=60"];
         assert_eq!(pairs(&facts.params), params);
+        let judged = EvaluationRunStatus { prompts: vec!["safety@1".to_owned(), "fluency@2".to_owned()], ..status.clone() };
+        assert_eq!(pairs(&super::facts(&run, &judged, None).params).last().map(String::as_str), Some("prompts=safety@1, fluency@2"));
         let metrics = [("safety/mean", 0.75), ("score", 75.0), ("total_cases", 3.0), ("agent_tokens", 10.0), ("judge_tokens", 0.0)];
         assert_eq!(facts.metrics, metrics.map(|(key, value)| (key.to_owned(), value)));
         let tags = pairs(&facts.tags);

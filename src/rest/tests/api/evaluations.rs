@@ -84,6 +84,23 @@ async fn a_run_is_made_listed_cancelled_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_run_that_names_no_dataset_shows_the_one_it_will_have() {
+    let api = with_agents().await;
+    let cases = json!([{"input": "x"}]);
+    let shared = json!({"metadata": {"name": "all"}, "spec": {"cases": cases}});
+    api.cluster.make(&format!("{KINDS}/datasets"), shared);
+    assert_eq!(post(&api, "/agents/other/datasets", json!({"name": "alien", "cases": cases})).await.status, 201);
+    let own = post(&api, SETS, json!({"name": "golden", "cases": cases})).await;
+    assert_eq!(listed(&api, SETS, &own).await.len(), 2, "lists have heard of all");
+    let made = post(&api, RUNS, json!({})).await;
+    assert_eq!((made.status.as_u16(), &made.body["data"]["dataset_name"]), (201, &json!("golden")), "{}", made.body);
+    let shown = get(&api, &format!("{RUNS}/{}", made.body["data"]["id"].as_str().unwrap())).await;
+    assert_eq!(shown.body["data"]["dataset_name"], "golden");
+    let stored = api.cluster.objects("/evaluationruns/").remove(0);
+    assert!(stored["spec"].get("dataset").is_none(), "which one it is, the operator decides: {stored}");
+}
+
+#[tokio::test]
 async fn a_run_that_gitops_owns_is_left_to_it() {
     let api = with_agents().await;
     let made = post(&api, RUNS, json!({})).await;
