@@ -471,6 +471,30 @@ async fn an_agent_that_cannot_be_reached_gives_a_run_without_scores() {
 }
 
 #[tokio::test]
+async fn a_run_that_waits_now_for_this_and_now_for_that_ends() {
+    let pod = FakePod::open("127.77.19.13").await;
+    *pod.refuses.lock().unwrap() = Some(503);
+    let home = Home::new("127.77.19.13", &json!({}));
+    let its = home.agent_pod("127.77.19.13");
+    let waits_for = |reason: &'static str, ended: bool| {
+        let phase = if ended { "Failed" } else { "Pending" };
+        assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!(phase), reason), "{:#}", home.status());
+        home.controller.remember(&home.key, |under_way| under_way.waits_since(NO_POD_TIMEOUT / 4));
+    };
+    for _ in 0..4 {
+        home.context().caches.pods.gone(&its);
+        home.reconcile().await;
+        waits_for("NoPod", false);
+        home.context().caches.pods.seen(&its);
+        home.reconcile().await;
+        waits_for("Unreachable", false);
+    }
+    home.context().caches.pods.gone(&its);
+    home.reconcile().await;
+    waits_for("NoPod", true);
+}
+
+#[tokio::test]
 async fn what_cannot_be_evaluated_says_why() {
     let pod = FakePod::open("127.77.19.7").await;
     for (spec, agent, refuses, phase, reason) in [
