@@ -3,6 +3,7 @@
 mod canary;
 mod evaluator;
 mod feedback;
+mod killed;
 
 use std::net::SocketAddr;
 
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::caches::ChildKind;
@@ -142,9 +144,36 @@ struct Cluster {
     events: Mutex<Vec<String>>,
     objects: Mutex<HashMap<String, Value>>,
     deleted: Mutex<Vec<String>>,
+    /// The write at which the manager is killed, counted from 1, and on which side of it.
+    fate: Mutex<Option<(usize, When)>>,
+    killed: Notify,
+}
+
+/// On which side of a write the manager is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// The API server never hears of it.
+    Before,
+    /// It is done, and the manager does not hear of that.
+    After,
 }
 
 impl Cluster {
+    /// Whether the manager is killed at this request.
+    fn strikes(&self, method: &http::Method) -> Option<When> {
+        let mut fate = self.fate.lock().unwrap();
+        let (left, when) = fate.as_mut().filter(|_| method != http::Method::GET)?;
+        *left -= 1;
+        if *left > 0 { None } else { Some(*when) }
+    }
+
+    /// Nobody hears of a request any more.
+    async fn kill(&self) {
+        *self.fate.lock().unwrap() = None;
+        self.killed.notify_one();
+        std::future::pending().await
+    }
+
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
         let path = path.rsplit_once("/namespaces/team-a/").map_or(path, |(_, rest)| rest);
         let sent = || serde_json::from_slice::<Value>(body).unwrap();
@@ -208,7 +237,14 @@ impl Home {
             async move {
                 let (head, body) = request.into_parts();
                 let body: Bytes = body.collect().await.unwrap().to_bytes();
+                let strikes = cluster.strikes(&head.method);
+                if strikes == Some(When::Before) {
+                    cluster.kill().await;
+                }
                 let (status, answer) = cluster.answer(head.method.as_str(), head.uri.path(), &body);
+                if strikes == Some(When::After) {
+                    cluster.kill().await;
+                }
                 let answer = http::Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
                 Ok::<_, std::convert::Infallible>(answer.unwrap())
             }
