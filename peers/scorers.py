@@ -46,7 +46,7 @@ exact = scorer("tool_call_correctness", should_exact_match=True)
 
 
 def trace(place, case):
-    """A turn as MLflow records it: the tools that a model had, and the calls of them."""
+    """A turn as MLflow records it: the tools that a model had, the calls of them, and what a search found."""
     whole = f"tr-{place + 1:032x}"
 
     def span(number, name, kind, **attributes):
@@ -73,6 +73,9 @@ def trace(place, case):
     ]
     for number, call in enumerate(case["calls"], 3):
         spans.append(span(number, call["name"], "TOOL", **said(call["arguments"], call["result"])))
+    if case["passages"]:
+        documents = [{"page_content": passage, "metadata": {}} for passage in case["passages"]]
+        spans.append(span(len(spans) + 1, "search", "RETRIEVER", **said({"query": "notes"}, documents)))
     info = {
         "trace_id": whole,
         "trace_location": {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": "0"}},
@@ -91,7 +94,9 @@ def score(numbered):
             each = exact
         given = {name: case[name] for name in ("inputs", "outputs", "expectations")}
         try:
-            found[each.name] = each.run(**given, trace=turn if "trace" in each.required_columns else None)
+            said = each.run(**given, trace=turn if "trace" in each.required_columns else None)
+            # Of what was retrieved there is a list: a judgement for each passage or search, and the share of passages by a name of its own.
+            found[each.name] = next(one for one in said if one.name == each.name) if isinstance(said, list) else said
         except Exception as error:
             found[each.name] = str(error)
     return found

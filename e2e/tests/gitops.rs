@@ -7,9 +7,10 @@ mod kept;
 mod served;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use slipway_e2e::gitops::Controller;
 use slipway_e2e::{Agent, Team, poll};
 
 /// For how long nobody may write anything: $SLIPWAY_E2E_QUIET seconds, else this many. The controller comes by every
@@ -65,7 +66,7 @@ fn runs(agent: &Agent, version: u64) -> Value {
 /// Everything in a team's namespace, by kind and name, with the number that grows with every write to it.
 #[track_caller]
 fn versions(team: &Team) -> BTreeMap<String, String> {
-    let kinds = "agents,tools,skills,agentreleases,deployments,replicasets,pods,services,endpointslices,configmaps,secrets,\
+    let kinds = "agents,tools,skills,agentreleases,evaluationruns,deployments,replicasets,pods,services,endpointslices,configmaps,secrets,\
                  serviceaccounts,rolebindings,networkpolicies,events.events.k8s.io";
     let list = team.kubectl(format!("get {kinds}")).json();
     // The kubelet's Events of pods are nobody's concern: a probe may be late.
@@ -91,4 +92,25 @@ fn settled(team: &Team) -> BTreeMap<String, String> {
         if moved.is_empty() { Ok(()) } else { Err(format!("everything should come to rest, and these do not: {moved:?}")) }
     });
     before
+}
+
+/// Round after round of the engine, which keeps so many objects, leaves all in the team's namespace as it is.
+#[track_caller]
+pub(crate) fn nobody_writes(team: &Team, controller: &Controller, objects: usize) {
+    let quiet = quiet();
+    let before = settled(team);
+    let first = controller.rounds().len();
+    let end = Instant::now() + quiet;
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
+    }
+    let rounds = controller.rounds().split_off(first);
+    assert!(rounds.len() >= 4, "in {quiet:?} there were {} rounds: {}", rounds.len(), controller.faults());
+    for round in &rounds {
+        assert_eq!(round.len(), objects, "{round:?}");
+        assert!(round.iter().all(|line| line.ends_with(" unchanged")), "the controller had something to put right: {round:#?}");
+    }
+    let after = versions(team);
+    let moved: Vec<_> = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name)).collect();
+    assert!(moved.is_empty(), "in {} rounds somebody wrote to {moved:?}\nbefore: {before:#?}\nafter: {after:#?}", rounds.len());
 }

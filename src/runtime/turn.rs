@@ -29,7 +29,7 @@ use crate::record::Whose;
 use crate::telemetry::Inbound;
 use crate::turns::{Full, Running};
 use answering::Answering;
-pub(crate) use event::{Answer, Guarded, Stop, TurnEvent, UNKNOWN};
+pub(crate) use event::{Answer, Guarded, OUT_OF_TIME, OUT_OF_TOKENS, Stop, TurnEvent, UNKNOWN};
 use lease::Lease;
 pub(crate) use rehearsal::{Rehearsal, Rehearsed, rehearse};
 

@@ -1,13 +1,11 @@
 //! A person's repository, which the engine keeps in a team's namespace: what is committed runs, every commit that changes
 //! it is a release, a rollback stays, and nobody undoes what another one did.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use slipway_e2e::gitops::{AGENT, Controller, Health};
 use slipway_e2e::{Agent, Api, Checkout, Repository, State, Team, alone, condition, fresh, platform, poll};
 
-use super::{agent, forms, lookup, manifest, quiet, runs, settled, spec_in_full, versions};
+use super::{agent, forms, lookup, manifest, nobody_writes, runs, spec_in_full};
 
 /// A team whose namespace is what a person's repository says.
 struct Ground {
@@ -119,7 +117,8 @@ fn what_is_committed_runs_and_is_released_and_a_rollback_stays() {
     assert_eq!((is_pinned(1)["status"]["activeRelease"].clone(), running()), (json!(1), json!("one")));
     assert_eq!(newest()["version"], 2, "a rollback makes no version, and neither does a description");
 
-    nobody_writes(&ground);
+    // A pinned agent, one that is not, and what they name.
+    nobody_writes(&ground.team, &ground.controller, 4);
 
     // One that does is the next release, and the end of the pin.
     ground.commit("Three.", &[("helper.yaml", Some(&prompt("three")))]);
@@ -138,27 +137,6 @@ fn what_is_committed_runs_and_is_released_and_a_rollback_stays() {
     });
     assert_eq!(helper.get()["status"]["activeRelease"], 3);
     assert_eq!(ground.controller.faults(), "");
-}
-
-/// A pinned agent, one that is not, and what they name: round after round of the controller leaves all as it is.
-#[track_caller]
-fn nobody_writes(ground: &Ground) {
-    let quiet = quiet();
-    let before = settled(&ground.team);
-    let first = ground.controller.rounds().len();
-    let end = Instant::now() + quiet;
-    while Instant::now() < end {
-        std::thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
-    }
-    let rounds = ground.controller.rounds().split_off(first);
-    assert!(rounds.len() >= 4, "in {quiet:?} there were {} rounds: {}", rounds.len(), ground.controller.faults());
-    for round in &rounds {
-        assert_eq!(round.len(), 4, "{round:?}");
-        assert!(round.iter().all(|line| line.ends_with(" unchanged")), "the controller had something to put right: {round:#?}");
-    }
-    let after = versions(&ground.team);
-    let moved: Vec<_> = before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name)).collect();
-    assert!(moved.is_empty(), "in {} rounds somebody wrote to {moved:?}\nbefore: {before:#?}\nafter: {after:#?}", rounds.len());
 }
 
 /// A write that changes nothing leaves no trace on an object, but it is a request.

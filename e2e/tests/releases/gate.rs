@@ -1,6 +1,8 @@
 //! The evaluation gate on the cluster, row by row of the table of releases. A comparison of words judges here, which the state role of
 //! these tests lets pass: a score of 1 is reached by any answer, and one of 100 by none of the stub's.
 
+mod engine;
+mod hangs;
 mod models;
 mod skills;
 
@@ -13,11 +15,14 @@ use super::{Ground, deploy, runs};
 use crate::evaluations::dataset;
 use crate::evaluations::own_image::OWN_IMAGE;
 
+/// What lets a comparison of words pass a gate.
+pub(super) const HEURISTIC: [(&str, &str); 1] = [("SLIPWAY_ALLOW_HEURISTIC_GATE", "true")];
+
 impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
     #[track_caller]
-    fn gated(test: &str) -> Self {
-        Self::gated_with(test, &[("SLIPWAY_ALLOW_HEURISTIC_GATE", "true")])
+    pub(super) fn gated(test: &str) -> Self {
+        Self::gated_with(test, &HEURISTIC)
     }
 
     #[track_caller]
@@ -37,7 +42,7 @@ impl Ground {
     }
 }
 
-fn gate(score: i32) -> Value {
+pub(super) fn gate(score: i32) -> Value {
     json!({"replicas": 1, "systemPrompt": "one", "governance": {"minQualityScore": score, "riskProfile": "low"}})
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use slipway_e2e::{Agent, Gate, State, Team, When, poll};
 
+use super::gate::{HEURISTIC, gate as gated};
 use super::{Ground, runs};
 
 /// A state role that may die at any time.
@@ -18,6 +19,8 @@ impl Doomed {
         gate.kubeconfig(&kubeconfig);
         let mut command = State::command(folder, &team.namespace);
         command.env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).stderr(Stdio::null());
+        // This says nothing to agents without a gate.
+        command.envs(HEURISTIC);
         // It looks around before it writes, so that this comes in time.
         let child = command.spawn().unwrap();
         gate.arm(child.id(), write, when);
@@ -26,7 +29,7 @@ impl Doomed {
 
     /// Waits until it was killed; false if there was no such write.
     fn dies(&mut self, mut is_done: impl FnMut() -> bool) -> bool {
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + Duration::from_mins(2);
         while Instant::now() < deadline {
             if self.0.try_wait().unwrap().is_some() {
                 return true;
@@ -100,6 +103,44 @@ fn killed_everywhere(test: &str, pinned: bool, when: When) {
     }
 }
 
+/// The same for changes that a gate holds until they have passed: each is evaluated once, and then active.
+fn killed_in_a_gate(test: &str, when: When) {
+    let Ground { team, folder, _without, state } = Ground::gated(test);
+    let gate = Gate::before_the_cluster();
+    let mut spec = gated(1);
+    spec["storage"] = json!("memory");
+    let agent = team.agent("helper", &spec);
+    runs(&agent, 1);
+    drop(state);
+    for (write, made) in (1..).zip(2..) {
+        change(&agent, &format!("{when:?} {write}"), false);
+        let died = finish(&gate, folder.path(), &team, &agent, made, (write, when));
+        let state = State::with(&team, folder.path(), &team.namespace, &HEURISTIC);
+        runs(&agent, made);
+        let killed = || format!("killed {when:?} write {write} of {:?}", gate.writes());
+        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, {}", killed());
+        poll(60, || {
+            let active: Vec<u64> = versions(&state, &team).into_iter().filter(|(_, status)| status == "active").map(|(at, _)| at).collect();
+            let all = |kinds: &str| team.kubectl(format!("get {kinds}")).json()["items"].as_array().cloned().unwrap_or_default();
+            let release = all("agentreleases").into_iter().find(|release| release["status"]["version"] == made).unwrap_or_default();
+            let (status, name) = (&release["status"], &release["metadata"]["name"]);
+            let runs = all("evaluationruns").iter().filter(|run| run["spec"]["release"] == *name).count();
+            let is_evaluated = status["evaluation"]["passed"] == true && status["evaluation"]["attempt"] == 1 && runs == 1;
+            if active == [made] && status["phase"] == "active" && is_evaluated {
+                Ok(())
+            } else {
+                Err(format!("v{made} should be the active one by its only evaluation, {}: {active:?} {runs} {release:#}", killed()))
+            }
+        });
+        drop(state);
+        fsck(folder.path(), &team);
+        if !died {
+            assert!(write > 5, "a release that waits takes more than {:?}", gate.writes());
+            break;
+        }
+    }
+}
+
 fn finish(gate: &Gate, folder: &Path, team: &Team, agent: &Agent, version: u64, (write, when): (usize, When)) -> bool {
     let mut doomed = Doomed::start(gate, folder, team, write, when);
     doomed.dies(|| {
@@ -157,4 +198,14 @@ fn a_pinned_rollback_survives_a_kill_before_every_write() {
 #[test]
 fn a_pinned_rollback_survives_a_kill_after_every_write() {
     killed_everywhere("releases-kills-pinned-after", true, When::After);
+}
+
+#[test]
+fn a_gated_change_survives_a_kill_before_every_write() {
+    killed_in_a_gate("gate-kills-before", When::Before);
+}
+
+#[test]
+fn a_gated_change_survives_a_kill_after_every_write() {
+    killed_in_a_gate("gate-kills-after", When::After);
 }

@@ -3,6 +3,7 @@
 mod canary;
 mod evaluator;
 mod feedback;
+mod killed;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::caches::ChildKind;
@@ -150,9 +152,36 @@ struct Cluster {
     broken: Mutex<Option<bool>>,
     objects: Mutex<HashMap<String, Value>>,
     deleted: Mutex<Vec<String>>,
+    /// The write at which the manager is killed, counted from 1, and on which side of it.
+    fate: Mutex<Option<(usize, When)>>,
+    killed: Notify,
+}
+
+/// On which side of a write the manager is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// The API server never hears of it.
+    Before,
+    /// It is done, and the manager does not hear of that.
+    After,
 }
 
 impl Cluster {
+    /// Whether the manager is killed at this request.
+    fn strikes(&self, method: &http::Method) -> Option<When> {
+        let mut fate = self.fate.lock().unwrap();
+        let (left, when) = fate.as_mut().filter(|_| method != http::Method::GET)?;
+        *left -= 1;
+        if *left > 0 { None } else { Some(*when) }
+    }
+
+    /// Nobody hears of a request any more.
+    async fn kill(&self) {
+        *self.fate.lock().unwrap() = None;
+        self.killed.notify_one();
+        std::future::pending().await
+    }
+
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
         let path = path.rsplit_once("/namespaces/team-a/").map_or(path, |(_, rest)| rest);
         let sent = || serde_json::from_slice::<Value>(body).unwrap();
@@ -222,7 +251,14 @@ impl Home {
             async move {
                 let (head, body) = request.into_parts();
                 let body: Bytes = body.collect().await.unwrap().to_bytes();
+                let strikes = cluster.strikes(&head.method);
+                if strikes == Some(When::Before) {
+                    cluster.kill().await;
+                }
                 let (status, answer) = cluster.answer(head.method.as_str(), head.uri.path(), &body);
+                if strikes == Some(When::After) {
+                    cluster.kill().await;
+                }
                 let answer = http::Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
                 Ok::<_, std::convert::Infallible>(answer.unwrap())
             }
@@ -539,6 +575,30 @@ async fn an_agent_that_cannot_be_reached_gives_a_run_without_scores() {
     let status = home.status();
     assert_eq!((&status["phase"], &status["provider"], &status["score"]), (&json!("Failed"), &json!("mock"), &Value::Null));
     assert!(status["verdict"].as_str().unwrap().contains("could not be reached"), "{status:#}");
+}
+
+#[tokio::test]
+async fn a_run_that_waits_now_for_this_and_now_for_that_ends() {
+    let pod = FakePod::open("127.77.19.13").await;
+    *pod.refuses.lock().unwrap() = Some(503);
+    let home = Home::new("127.77.19.13", &json!({}));
+    let its = home.agent_pod("127.77.19.13");
+    let waits_for = |reason: &'static str, ended: bool| {
+        let phase = if ended { "Failed" } else { "Pending" };
+        assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!(phase), reason), "{:#}", home.status());
+        home.controller.remember(&home.key, |under_way| under_way.waits_since(NO_POD_TIMEOUT / 4));
+    };
+    for _ in 0..4 {
+        home.context().caches.pods.gone(&its);
+        home.reconcile().await;
+        waits_for("NoPod", false);
+        home.context().caches.pods.seen(&its);
+        home.reconcile().await;
+        waits_for("Unreachable", false);
+    }
+    home.context().caches.pods.gone(&its);
+    home.reconcile().await;
+    waits_for("NoPod", true);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What is remembered of a run that has not ended. Nothing of it has to outlive the process.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -32,8 +33,14 @@ pub(super) struct UnderWay {
     finished: usize,
     progressed: Option<Instant>,
     told: Option<Instant>,
-    /// For what the run waits, and since when.
-    waits: Option<(&'static str, Instant)>,
+    waits: Waits,
+}
+
+/// For what a run waits, since when, and how long it has waited for each reason.
+#[derive(Debug, Default)]
+struct Waits {
+    now: Option<(&'static str, Instant)>,
+    before: BTreeMap<&'static str, Duration>,
 }
 
 impl UnderWay {
@@ -48,7 +55,7 @@ impl UnderWay {
     }
 
     pub(super) fn begin(&mut self, place: Place, target: Option<SocketAddr>) {
-        (self.place, self.target, self.waits) = (Some(place), target, None);
+        (self.place, self.target, self.waits) = (Some(place), target, Waits::default());
         self.progressed = Some(Instant::now());
     }
 
@@ -60,7 +67,7 @@ impl UnderWay {
 
     /// Notes how many cases have finished; says whether it is time to tell.
     pub(super) fn progress(&mut self, finished: usize, interval: Duration) -> bool {
-        self.waits = None;
+        self.waits = Waits::default();
         if finished > self.finished {
             self.finished = finished;
             self.progressed = Some(Instant::now());
@@ -72,12 +79,13 @@ impl UnderWay {
         is_due
     }
 
-    /// How long the run has waited for this.
+    /// How long the run has waited for this in all, since it was under way. A reason that comes and goes is not waited for anew each
+    /// time, or a run whose reasons alternate would have no end.
     pub(super) fn wait(&mut self, reason: &'static str) -> Duration {
-        if self.waits.is_none_or(|(before, _)| before != reason) {
-            self.waits = Some((reason, Instant::now()));
+        if let Some((before, since)) = self.waits.now.replace((reason, Instant::now())) {
+            *self.waits.before.entry(before).or_default() += since.elapsed();
         }
-        self.waits.map_or(Duration::ZERO, |(_, since)| since.elapsed())
+        self.waits.before.get(reason).copied().unwrap_or_default()
     }
 }
 
@@ -85,8 +93,28 @@ impl UnderWay {
 impl UnderWay {
     /// As if the run had waited for so long.
     pub(super) fn waits_since(&mut self, long: Duration) {
-        if let Some((_, since)) = &mut self.waits {
+        if let Some((_, since)) = &mut self.waits.now {
             *since = since.checked_sub(long).unwrap();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_for_a_reason_adds_up_and_that_for_another_does_not() {
+        let mut under_way = UnderWay::default();
+        let minutes = |waited: Duration| waited.as_secs() / 60;
+        for round in 0..3 {
+            assert_eq!(minutes(under_way.wait("Busy")), round * 60);
+            under_way.waits_since(Duration::from_hours(1));
+            assert_eq!(minutes(under_way.wait("NoPod")), round, "an hour of another reason is not this one's");
+            under_way.waits_since(Duration::from_mins(1));
+        }
+        assert_eq!(minutes(under_way.wait("NoPod")), 3);
+        under_way.progress(0, Duration::ZERO);
+        assert_eq!(under_way.wait("NoPod"), Duration::ZERO, "a pod has answered since");
     }
 }

@@ -12,6 +12,9 @@ use crate::knowledge::Source;
 
 /// In place of the name of a tool that there is not: the model made it up, and no guard has judged it.
 pub(crate) const UNKNOWN: &str = "unknown";
+/// Why what there is of an answer is none.
+pub(crate) const OUT_OF_TIME: &str = "the time for its answer ran out before that was whole";
+pub(crate) const OUT_OF_TOKENS: &str = "the tokens for its answer ran out before that was whole";
 
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
@@ -74,6 +77,17 @@ pub(crate) enum Stop {
     Guard,
     Cancelled,
     Failed,
+}
+
+impl Stop {
+    /// How an answer ended that a budget of the turn has cut off, in words.
+    pub(crate) const fn cut_off(self) -> Option<&'static str> {
+        match self {
+            Self::TimeBudget => Some(OUT_OF_TIME),
+            Self::TokenBudget => Some(OUT_OF_TOKENS),
+            _ => None,
+        }
+    }
 }
 
 /// A guard that did something.

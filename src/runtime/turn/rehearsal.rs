@@ -92,13 +92,13 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
     };
     let Outcome { answer, failure, said, retrieved, transcript: _ } = answering.end(stop, started.elapsed());
     let unanswered = order.rehearsal.and_then(|rehearsal| rehearsal.unanswered.into_inner().unwrap_or_else(PoisonError::into_inner));
-    Rehearsed {
-        answer: failure.map_or(Ok(answer.content), |fault| Err(fault.message().to_owned())),
-        tool_calls: calls(said),
-        retrieved,
-        unanswered_tool: unanswered,
-        usage: answer.usage,
-    }
+    // Half an answer says nothing of how good a whole one would be.
+    let whole = match (failure, answer.stop.cut_off()) {
+        (Some(fault), _) => Err(fault.message().to_owned()),
+        (None, Some(why)) => Err(why.to_owned()),
+        (None, None) => Ok(answer.content),
+    };
+    Rehearsed { answer: whole, tool_calls: calls(said), retrieved, unanswered_tool: unanswered, usage: answer.usage }
 }
 
 /// The calls in what was said, in their order, each with its result; one that was cut off has none.

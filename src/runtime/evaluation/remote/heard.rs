@@ -7,6 +7,8 @@ use serde_json::Value;
 use slipway_evaluation::ToolCall;
 use slipway_models::Usage;
 
+use crate::turn::{OUT_OF_TIME, OUT_OF_TOKENS};
+
 /// How many calls, and passages, of an answer count.
 const MAX_TOLD: usize = 1000;
 const MAX_NAME_BYTES: usize = 256;
@@ -126,10 +128,7 @@ impl Listening {
             Some(Err(words)) => return Err(Unheard::Failed(words)),
             None => return Err(Unheard::Broken("its answer ended before the event done".to_owned())),
         };
-        // So ends what is under way when a pod goes.
-        if text(&done, "stop_reason") == "cancelled" {
-            return Err(Unheard::Broken("it cancelled its answer".to_owned()));
-        }
+        is_whole(&done)?;
         let retrieved = match (self.tells_sources, self.lacks_text) {
             (true, false) => Ok(self.passages),
             (true, true) => Err(TEXT_UNTOLD),
@@ -151,7 +150,19 @@ pub(crate) fn whole(body: &[u8]) -> Result<Heard, Unheard> {
     let Some(output) = answer.get("output").and_then(Value::as_str) else {
         return Err(Unheard::Failed("its answer is no JSON object with output".to_owned()));
     };
+    is_whole(&answer)?;
     Ok(Heard { output: output.to_owned(), tool_calls: Err(WHOLE), retrieved: Err(WHOLE), usage: usage(&answer), trace_id: trace(&answer) })
+}
+
+/// Whether an answer was let go on to its end, as far as the agent tells.
+fn is_whole(answer: &Value) -> Result<(), Unheard> {
+    match text(answer, "stop_reason") {
+        // So ends what is under way when a pod goes.
+        "cancelled" => Err(Unheard::Broken("it cancelled its answer".to_owned())),
+        "time_budget" => Err(Unheard::Failed(OUT_OF_TIME.to_owned())),
+        "token_budget" => Err(Unheard::Failed(OUT_OF_TOKENS.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 fn text<'a>(event: &'a Value, field: &str) -> &'a str {
@@ -249,6 +260,11 @@ mod tests {
         assert_eq!(heard("", &[json!({"type": "error", "message": "no key"})]), failed("no key"));
         assert!(matches!(heard("", &[token]), Err(Unheard::Broken(_))));
         assert!(matches!(heard("", &[json!({"type": "done", "content": "half", "stop_reason": "cancelled"})]), Err(Unheard::Broken(_))));
+        for (reason, why) in [("time_budget", OUT_OF_TIME), ("token_budget", OUT_OF_TOKENS)] {
+            let half = json!({"type": "done", "content": "half", "output": "half", "stop_reason": reason});
+            assert_eq!((heard("", std::slice::from_ref(&half)), whole(half.to_string().as_bytes())), (failed(why), failed(why)));
+        }
+        assert!(matches!(whole(br#"{"output": "half", "stop_reason": "cancelled"}"#), Err(Unheard::Broken(_))));
         for body in [&b"yes"[..], b"{}", b"[]", b"{\"output\": 1}"] {
             assert!(matches!(whole(body), Err(Unheard::Failed(_))), "{body:?}");
         }

@@ -271,6 +271,23 @@ fn a_tool_that_may_change_something_is_never_called() {
 }
 
 #[test]
+fn an_answer_that_a_budget_cuts_off_is_no_answer() {
+    let tools = r#"[{"name": "datetime", "type": "builtin", "category": "general", "timeout": 5}]"#;
+    let more = [("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_STRATEGY", "agent-react"), ("RUNTIME_TOOLS", tools)];
+    for (budget, script, says) in [
+        ("RUNTIME_TURN_SECONDS", "sleep 5000\ntext late", "the time for its answer ran out"),
+        ("RUNTIME_TURN_SECONDS", "text in time\nsleep 5000\ntext late", "the time for its answer ran out"),
+        ("RUNTIME_TURN_TOKENS", "call datetime {}\n\ntext late", "the tokens for its answer ran out"),
+    ] {
+        let platform = Platform::agent(&[&more[..], &[(budget, "1")]].concat());
+        let report = platform.run(&request(1, &json!(["safety"]), &inputs([script.to_owned(), "text hm".to_owned()])));
+        let (cut_off, whole) = (&report["results"][0], &report["results"][1]);
+        assert!(cut_off["error"].as_str().is_some_and(|error| error.contains(says)) && cut_off["output"].is_null(), "{script}: {report}");
+        assert_eq!((&score(&report, 0, "safety")["state"], &whole["output"]), (&json!("error"), &json!("hm")), "{script}: {report}");
+    }
+}
+
+#[test]
 fn one_run_at_a_time_which_is_cancelled_within_a_second() {
     let platform = Platform::agent(&[("RUNTIME_MODEL_ID", "stub-script")]);
     let slow = |number| request(number, &json!(["safety"]), &inputs((0..20).map(|_| "sleep 300\ntokens 50".to_owned())));

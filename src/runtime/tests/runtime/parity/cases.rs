@@ -23,6 +23,8 @@ pub(super) struct Case {
     /// The case's own, as they stand in `metadata`.
     pub(super) guidelines: Value,
     pub(super) calls: Calls,
+    /// What a search finds for the answer.
+    pub(super) passages: &'static [&'static str],
 }
 
 type Call = (&'static str, &'static str, &'static str);
@@ -98,14 +100,22 @@ const WITHOUT: [Calls; 2] = {
     ]
 };
 
+/// One passage, as MLflow's judge is asked about each by itself and ours about all, and a search that finds it.
+pub(super) const PASSAGE: &str = "The station by the sea is closed in winter.";
+const SEARCH: Call = ("search_notes", r#"{"query": "When is the station by the sea closed?"}"#, PASSAGE);
+const SEARCHED: Calls =
+    Calls { made: &[SEARCH], expected: None, correctness: (Difference::Partly, None, None), efficiency: (Difference::Partly, None) };
+
 /// A case whose answer is longer than a judge of ours reads, and of how many words.
 const LONGEST: usize = 4;
 const TOKENS: usize = 7000;
 
-/// Those that say what is answered, then those with a context, whose answer repeats what was asked.
+/// Those that say what is answered, then those with a context, whose answer repeats what was asked, then those for which is searched.
 pub(super) fn all() -> Vec<Case> {
     let scripted = (0..10 * SCRIPTED.len()).map(scripted);
-    scripted.chain((10 * SCRIPTED.len()..).take(60).map(echoed)).collect()
+    let mut others = 10 * SCRIPTED.len()..;
+    let echoed = others.by_ref().take(60).map(echoed).collect::<Vec<_>>();
+    scripted.chain(echoed).chain(others.take(24).map(searched)).collect()
 }
 
 fn scripted(number: usize) -> Case {
@@ -145,7 +155,7 @@ fn scripted(number: usize) -> Case {
         _ => Value::Null,
     };
     let matches = expected.is_some() && matches!(number % 7, 0 | 1);
-    Case { number, input: script.join("\n\n"), answer: Some(answer), expected, matches, context: None, guidelines, calls }
+    Case { number, input: script.join("\n\n"), answer: Some(answer), expected, matches, context: None, guidelines, calls, passages: &[] }
 }
 
 fn echoed(number: usize) -> Case {
@@ -159,6 +169,23 @@ fn echoed(number: usize) -> Case {
         context: Some(format!("The <station> {number} is closed in winter. ") + &"Trains pass it. ".repeat(number % 20)),
         guidelines: if number.is_multiple_of(4) { json!(["It is one sentence."]) } else { Value::Null },
         calls: WITHOUT[usize::from(number.is_multiple_of(6))],
+        passages: &[],
+    }
+}
+
+fn searched(number: usize) -> Case {
+    let (marks, (tool, arguments, _)) = (marks(number), SEARCH);
+    let answer = format!("It opens in spring. {marks}");
+    Case {
+        number,
+        input: format!("call {tool} {arguments}\n\ntext {answer}"),
+        answer: Some(answer),
+        expected: number.is_multiple_of(2).then(|| format!("That it is closed until spring. {marks}")),
+        matches: false,
+        context: None,
+        guidelines: Value::Null,
+        calls: SEARCHED,
+        passages: &[PASSAGE],
     }
 }
 
@@ -227,7 +254,10 @@ impl Case {
             .iter()
             .map(|(name, arguments, result)| json!({"name": name, "arguments": parsed(arguments), "result": result}))
             .collect();
-        json!({"inputs": inputs, "outputs": self.answer, "expectations": expectations, "calls": calls, "counted": counted})
+        json!({
+            "inputs": inputs, "outputs": self.answer, "expectations": expectations,
+            "calls": calls, "passages": self.passages, "counted": counted,
+        })
     }
 
     fn expected_calls(&self) -> Option<Value> {

@@ -73,7 +73,9 @@ pub(super) fn difference(case: &Case, scorer: Scorer) -> Option<(Difference, Out
     let ours = if case.word(scorer) == "partly" && knows_partly { Value(0.5) } else { theirs };
     let expected = case.expected.as_deref().map(str::trim);
     let found = match scorer {
-        Scorer::RetrievalRelevance | Scorer::RetrievalGroundedness | Scorer::RetrievalSufficiency => return None,
+        Scorer::RetrievalRelevance | Scorer::RetrievalGroundedness | Scorer::RetrievalSufficiency if case.passages.is_empty() => {
+            return None;
+        }
         Scorer::ToolCallCorrectness => {
             let (difference, our, their) = case.calls.correctness;
             (difference, our.unwrap_or(ours), their.unwrap_or(theirs))
