@@ -7,16 +7,19 @@ use slipway_knowledge::{BlockKind, ChunkSize};
 use slipway_models::embedding::{PassageEmbedder, Purpose};
 
 use crate::lexical::Lexical;
+use crate::shipped::Shipped;
 use crate::{MODELS, chunks, counter, faq};
 
 /// The candidates of each half.
 const CANDIDATES: usize = 50;
 
-/// The constants of reciprocal-rank fusion, and the weights of words beside vectors. The first is tested; the second is the usual one,
-/// with which words spoil what vectors find.
+/// The constants of reciprocal-rank fusion, and the weights of words beside vectors. The first is that of searches; the second is the
+/// usual one, with which words spoil what vectors find.
 const FUSIONS: [(f64, f64); 2] = [(10.0, 0.5), (60.0, 1.0)];
 
 struct Passage {
+    /// The headings above.
+    path: Vec<String>,
     /// What is embedded with and without the headings above.
     under_headings: String,
     alone: String,
@@ -55,9 +58,10 @@ impl Corpus {
                     continue;
                 }
                 let line = chunk.embedded().strip_suffix(&chunk.text).unwrap_or_default().trim_end().to_owned();
-                let path: Vec<&str> = line.split(" > ").filter(|title| !is_question(title) && !title.is_empty()).collect();
+                let path: Vec<String> =
+                    line.split(" > ").filter(|title| !is_question(title) && !title.is_empty()).map(str::to_owned).collect();
                 let under_headings = if path.is_empty() { alone.clone() } else { format!("{}\n{alone}", path.join(" > ")) };
-                corpus.passages.push(Passage { under_headings, alone, questions });
+                corpus.passages.push(Passage { path, under_headings, alone, questions });
             }
         }
         corpus
@@ -133,11 +137,22 @@ fn embedder() -> PassageEmbedder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_halves_find_more_answers_than_either_alone() {
-    let corpus = Corpus::read(256);
+    let (corpus, embedder, base) = (Corpus::read(256), embedder(), Shipped::start().await);
     assert!(corpus.questions.len() > 120, "{} questions", corpus.questions.len());
-    let [vectors, words, both, _] = measured(&corpus, true, &embedder(), &Lexical::start()).await;
-    assert!(both.ndcg > vectors.ndcg && both.ndcg > words.ndcg, "{both:?} of {vectors:?} and {words:?}");
-    assert!(both.recall >= vectors.recall && both.recall > words.recall, "{both:?} of {vectors:?} and {words:?}");
+    let vectors = embedder.embed(&corpus.texts(true)).await.unwrap();
+    let passages = corpus.passages.iter().zip(vectors);
+    base.fill(passages.map(|(passage, vector)| (passage.path.clone(), passage.alone.clone(), vector))).await;
+    let asked = embedder.embedder().embed(&corpus.questions, Purpose::Query).await.unwrap();
+    let [mut near, mut matching, mut both] = <[Vec<Vec<usize>>; 3]>::default();
+    for (question, vector) in corpus.questions.iter().zip(&asked) {
+        near.push(base.ranked("", Some(vector)).await);
+        matching.push(base.ranked(question, None).await);
+        both.push(base.ranked(question, Some(vector)).await);
+    }
+    let [vectors, words, both] = [near, matching, both].map(|rankings| corpus.quality(&rankings));
+    let told = format!("{both:?} of {vectors:?} and {words:?}");
+    assert!(both.ndcg > vectors.ndcg && both.ndcg > words.ndcg, "{told}");
+    assert!(both.recall >= vectors.recall && both.recall > words.recall, "{told}");
 }
 
 /// Not a test but a measurement: `cargo test --release -p slipway-knowledge --test chunks figures -- --ignored --nocapture`.
