@@ -6,6 +6,7 @@ mod processes;
 mod search;
 mod tenant;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
+use crate::table;
 pub(crate) use processes::through_rest;
 
 /// The built-in model.
@@ -21,8 +23,17 @@ const MODEL: &str = "builtin:all-minilm-l6-v2";
 
 pub(crate) async fn measure(runs: u32, sizes: &[u32]) -> anyhow::Result<()> {
     documents::measure(runs).await?;
+    let mut medians: BTreeMap<String, Vec<(u32, f64)>> = BTreeMap::new();
     for size in sizes {
-        search::measure(*size).await?;
+        for (what, seconds) in search::measure(*size).await? {
+            medians.entry(what).or_default().push((*size, seconds));
+        }
+    }
+    if sizes.len() > 1 {
+        table::part("Search: growth with the number of chunks");
+        for (what, points) in &medians {
+            table::growth(what, points);
+        }
     }
     processes::measure().await
 }

@@ -54,10 +54,19 @@ impl Process {
         self.memory("VmHWM:")
     }
 
+    /// Resident memory of the process, of those that it has started, and so on, in KiB. What they share counts for each.
+    pub(crate) fn resident_of_all(&self) -> f64 {
+        let (mut all, mut at) = (vec![self.0.id()], 0);
+        while let Some(id) = all.get(at).copied() {
+            all.extend(children(id));
+            at += 1;
+        }
+        // Some end between two looks.
+        all.into_iter().filter_map(|id| memory(id, "VmRSS:").ok()).sum()
+    }
+
     fn memory(&self, row: &str) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(row)).context("the process has ended")?;
-        Ok(line.trim().trim_end_matches(" kB").parse()?)
+        memory(self.0.id(), row)
     }
 
     /// The seconds that it has computed, in steps of 10 ms.
@@ -89,6 +98,20 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A row of a process's memory, in KiB.
+fn memory(id: u32, row: &str) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(row)).context("the process has ended")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// What a process has started and that has not ended. A child is its thread's.
+fn children(id: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let lists: String = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    lists.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
 /// The first and the last core that this process may use.

@@ -21,6 +21,7 @@ mod prometheus;
 mod python;
 mod receiver;
 mod saas;
+pub mod scripted;
 mod server;
 mod skip;
 mod sshd;

@@ -1,5 +1,5 @@
-//! The worker's processes: an ingestion of a file that was uploaded, with its memory; and `serve`, searched straight and through
-//! REST.
+//! The worker's processes: an ingestion of a file that was uploaded, with the memory of all that it starts; and `serve`, searched
+//! straight and through REST.
 
 use std::fs;
 use std::path::Path;
@@ -71,18 +71,23 @@ async fn ingest(tenant: &Tenant, file: &Path, bytes: &[u8]) -> anyhow::Result<()
     environment(&mut command, tenant).arg("ingest").env(INGESTION, serde_json::to_string(&config)?);
     let begun = Instant::now();
     let mut process = Process::spawn(&mut command)?;
-    let mut peak: f64 = 0.0;
+    let (mut own, mut all): (f64, f64) = (0.0, 0.0);
     while process.running()? {
-        // Between two looks it may grow a little further.
-        peak = peak.max(process.most_resident().unwrap_or_default());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // Between two looks they may grow a little further.
+        own = own.max(process.most_resident().unwrap_or_default());
+        all = all.max(process.resident_of_all());
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let chunks = base.counts().await?.chunks - before;
     if chunks == 0 {
         bail!("{name} was not ingested");
     }
-    table::alone(&format!("{name}: most memory (resident)"), &table::mebibytes(peak), "<= 256 MiB");
-    table::remark(&format!("{} KiB, {chunks} chunks, in {}", bytes.len() >> 10, table::seconds(begun.elapsed().as_secs_f64())));
+    table::alone(&format!("{name}: most memory (resident)"), &table::mebibytes(all), "<= 256 MiB");
+    let (took, own) = (table::seconds(begun.elapsed().as_secs_f64()), table::mebibytes(own));
+    table::remark(&format!(
+        "{} KiB, {chunks} chunks, in {took}; of the memory {own} are its own, the rest that of its readers",
+        bytes.len() >> 10
+    ));
     Ok(())
 }
 

@@ -22,7 +22,8 @@ const CHUNKS_A_DOCUMENT: usize = 20;
 /// The sources, with the first of a hundred documents that belong to them.
 const SOURCES: [(&str, usize); 4] = [("one in a hundred", 0), ("one in ten", 1), ("half", 11), ("the rest", 61)];
 
-pub(super) async fn measure(size: u32) -> anyhow::Result<()> {
+/// The medians, in seconds, by what was let through and searched.
+pub(super) async fn measure(size: u32) -> anyhow::Result<Vec<(String, f64)>> {
     let tenant = Tenant::prepare("tk_bench").await?;
     let base = tenant.base()?;
     base.fix_model("mini", u32::from(DIMENSIONS)).await?;
@@ -40,6 +41,7 @@ pub(super) async fn measure(size: u32) -> anyhow::Result<()> {
     let chunks: String = owner.fetch_one("SELECT chunks::text FROM slipway.bases").await?.try_get(0)?;
     owner.execute(sqlx::raw_sql(AssertSqlSafe(format!("VACUUM slipway.{chunks}")))).await?;
 
+    let mut medians = Vec::new();
     let queries: Vec<_> = (0..QUERIES).map(|_| clusters.vector()).collect();
     for share in ["all", "half", "one in ten", "one in a hundred"] {
         let through = |place: usize| share == "all" || source(place / CHUNKS_A_DOCUMENT) == share;
@@ -57,13 +59,14 @@ pub(super) async fn measure(size: u32) -> anyhow::Result<()> {
         table::alone(&format!("{share}: vectors, recall@{FOUND}"), &format!("{:.4}", near.recall()), ">= 0.97");
         table::alone(&format!("{share}: with words, p50"), &table::milliseconds(both.at(50)), "");
         table::alone(&format!("{share}: with words, p99"), &table::milliseconds(both.at(99)), "");
+        medians.extend([(format!("{share}: vectors, p50"), near.at(50)), (format!("{share}: with words, p50"), both.at(50))]);
         let exact = table::milliseconds(scan.at(50));
         table::remark(&format!("recall@{FOUND} of the floor {:.4}; an exact scan takes {exact} (p50 of {SCANS})", hnsw.recall()));
     }
     table::remark(
         "the floor is what anybody would write who has pgvector: HNSW with ef_search 100, iterative, and a join with the documents",
     );
-    Ok(())
+    Ok(medians)
 }
 
 fn source(document: usize) -> &'static str {

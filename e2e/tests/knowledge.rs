@@ -1,4 +1,4 @@
-//! Knowledge bases: filled from a volume and by uploads, searched by REST and by agents, and gone with all that is in them.
+//! Knowledge bases: filled from a volume, by schedules and by uploads, searched by REST and by agents, and gone with all that is in them.
 
 use std::fmt::Write;
 use std::fs;
@@ -223,6 +223,62 @@ fn sources_until(agent: &Agent, question: &str, want: impl Fn(&[String]) -> bool
         let sources = found["sources"].as_array().cloned().unwrap_or_default();
         let sources: Vec<String> = sources.iter().map(|source| source["source"].as_str().unwrap_or_default().to_owned()).collect();
         if want(&sources) { Ok(()) } else { Err(format!("the answer should have other sources: {sources:?}")) }
+    });
+}
+
+#[test]
+fn a_schedule_makes_one_ingestion_at_its_time() {
+    const QUOTA: &str = "count/ingestions.agents.slipway.dev";
+    if !platform::has_database() {
+        skip("the platform has no database");
+        return;
+    }
+    let team = Team::new(&fresh("schedule"));
+    let full = team.beside(&fresh("schedule-full"));
+    full.apply_spec(&json!({"quota": {QUOTA: "0"}}));
+    until(&format!("resourcequotas -n {}", full.namespace), 30, |found| {
+        let is_held = found.iter().any(|quota| quota["status"]["hard"][QUOTA] == "0");
+        if is_held { Ok(()) } else { Err(format!("the quota should hold: {found:#?}")) }
+    });
+    let sources = json!([
+        {"name": "handbook", "schedule": "* * * * *", "local": {"path": "/"}},
+        {"name": "archive", "local": {"path": "/archive"}},
+    ]);
+    for team in [&team, &full] {
+        base(team, "docs", &json!({"sources": sources}));
+    }
+    let is_planned = |base: &Value, after: &str| base["status"]["schedules"][0]["nextAt"].as_str().is_some_and(|next| next > after);
+    let planned = base_until(&team, "planned", |base| is_planned(base, ""));
+    let next = planned["status"]["schedules"][0]["nextAt"].as_str().unwrap();
+    // Its name follows from its time.
+    let stamp: String = next.chars().filter(char::is_ascii_digit).take(12).collect();
+    let made = until(&format!("ingestions -n {}", team.namespace), 75, |found| {
+        let is_named = |found: &&Value| found["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(&stamp));
+        found.iter().find(is_named).cloned().ok_or_else(|| format!("there should be an ingestion of {next}"))
+    });
+    assert_eq!((&made["spec"]["knowledgeBase"], &made["spec"]["sourceName"]), (&json!("docs"), &json!("handbook")), "{made:#}");
+    let owner = &made["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&planned["metadata"]["uid"], &json!(true)), "{owner:#}");
+    base_until(&team, "planned anew", |base| is_planned(base, next));
+    let all = team.kubectl("get ingestions").json();
+    let all = all["items"].as_array().unwrap();
+    let at_once = all.iter().filter(|found| found["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(&stamp))).count();
+    assert!(at_once == 1 && all.iter().all(|found| found["spec"]["sourceName"] == "handbook"), "{all:#?}");
+
+    // Where none can be made, the base says so, and waits for the next time.
+    let uid = full.get("knowledgebase docs")["metadata"]["uid"].as_str().unwrap().to_owned();
+    until(&format!("events -n {} --field-selector reason=ScheduleMissed,involvedObject.uid={uid}", full.namespace), 75, |events| {
+        let notes: Vec<_> = events.iter().filter_map(|event| event["message"].as_str()).collect();
+        let is_told = notes.iter().any(|note| note.contains("source handbook was not read at ") && note.contains("quota"));
+        if is_told { Ok(()) } else { Err(format!("an Event should say which source was not read, and why: {notes:?}")) }
+    });
+    assert_eq!(full.kubectl("get ingestions").json()["items"], json!([]));
+    base_until(&full, "planned anew", |base| is_planned(base, next));
+
+    team.kubectl("delete knowledgebase docs --wait").ok();
+    poll(60, || match team.kubectl("get ingestions").json()["items"].clone() {
+        left if left == json!([]) => Ok(()),
+        left => Err(format!("ingestions should go with their base: {left:#}")),
     });
 }
 

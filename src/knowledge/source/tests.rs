@@ -6,7 +6,6 @@ mod faults;
 mod google_drive;
 mod local;
 mod s3;
-mod scripted;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,6 +13,7 @@ use std::io::{Read, Seek};
 use std::path::Path;
 
 use serde_json::{Value, json};
+use slipway_peers::scripted;
 
 use super::*;
 

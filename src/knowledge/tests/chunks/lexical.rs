@@ -1,4 +1,4 @@
-//! The lexical half of search: PostgreSQL's full text search, where any word of a question counts, the rarer the more.
+//! A lexical half to compare fusions with: PostgreSQL's full text search, where any word of a question counts, the rarer the more.
 
 use slipway_peers::Postgres;
 

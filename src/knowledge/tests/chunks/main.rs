@@ -5,6 +5,7 @@
 mod faq;
 mod lexical;
 mod retrieval;
+mod shipped;
 mod tokens;
 
 use slipway_knowledge::{Block, Chunk, ChunkSize, Chunker, TokenCounter};

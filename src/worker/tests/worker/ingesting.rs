@@ -1,11 +1,12 @@
-//! `slipway-worker ingest` with a folder of documents, which lies where a pod has its volume: in a mount namespace of its own.
+//! `slipway-worker ingest` with a folder of documents and a Secret, which lie where a pod has its volume and its Secret: in a mount
+//! namespace of its own.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use slipway_api::contract::{INGESTION, LOCAL_FOLDER, UPLOADS};
+use slipway_api::contract::{CREDENTIALS, EGRESS_ALLOW, INGESTION, LOCAL_FOLDER, UPLOADS};
 use slipway_database::knowledge::{Begun, DocumentMeta, Ending, NewChunk, Quota, Report, SearchQuery};
 use slipway_models::embedding::{self, Purpose};
 use slipway_peers::minilm;
@@ -14,14 +15,16 @@ use tempfile::TempDir;
 use crate::support::{BASE, MODEL, PROGRAM, Platform, Team};
 
 const SOURCE: &str = "files";
-/// Mounts the folder `$1`, and becomes the program.
-const MOUNT: &str = r#"mount -t tmpfs none /var/lib && mkdir -p "$2" && mount --bind "$1" "$2" && exec "$3" ingest"#;
+/// Mounts the folders `$1` and `$3`, and becomes the program.
+const MOUNT: &str = r#"mount -t tmpfs none /var/lib && mkdir -p "$2" && mount --bind "$1" "$2" &&
+    mount -t tmpfs none /var/run && mkdir -p "$4" && mount --bind "$3" "$4" && exec "$5" ingest"#;
 
-/// A team with a folder of documents.
+/// A team with a folder of documents, and a Secret.
 pub(crate) struct Library {
     pub(crate) platform: Platform,
     pub(crate) team: Team,
     folder: TempDir,
+    credentials: TempDir,
 }
 
 impl Library {
@@ -32,7 +35,13 @@ impl Library {
     async fn with(quota: Quota) -> Self {
         let platform = Platform::new().await;
         let team = platform.team_with("tk_a", quota).await;
-        Self { platform, team, folder: tempfile::tempdir().unwrap() }
+        let [folder, credentials] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        Self { platform, team, folder, credentials }
+    }
+
+    /// Of the Secret that a source names.
+    pub(crate) fn credential(&self, key: &str, value: &str) {
+        fs::write(self.credentials.path().join(key), value).unwrap();
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
@@ -60,7 +69,8 @@ impl Library {
             MOUNT,
             "sh",
         ]);
-        command.arg(self.folder.path()).arg(LOCAL_FOLDER).arg(PROGRAM).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg(self.folder.path()).arg(LOCAL_FOLDER).arg(self.credentials.path()).arg(CREDENTIALS).arg(PROGRAM);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).env(EGRESS_ALLOW, "127.0.0.0/8");
         command.env("SLIPWAY_KNOWLEDGE_URL", &self.team.url).env("RUNTIME_TEAM", &self.team.id).env("RUNTIME_EMBEDDING_DIR", minilm());
         command.env(INGESTION, config.to_string()).spawn().unwrap()
     }

@@ -7,5 +7,6 @@ mod ingesting;
 mod integrations;
 mod kills;
 mod process;
+mod sources;
 mod support;
 mod uploads;

@@ -1,44 +1,46 @@
-//! A server that answers as a test says, for what other people's servers do not do: errors, pauses, lies.
+//! A server that answers as a test says, for what other people's servers do not do: errors, pauses, lies. It runs on the test's
+//! own runtime, so that a test that blocks needs one with several threads.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What a client asked for.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) method: String,
+pub struct Asked {
+    pub method: String,
     /// Path and query.
-    pub(super) target: String,
-    pub(super) headers: HashMap<String, String>,
-    pub(super) body: String,
+    pub target: String,
+    pub headers: HashMap<String, String>,
+    pub body: String,
 }
 
 /// An answer: the status line and headers without the last line break, and the body.
-pub(super) struct Answer(pub(super) String, pub(super) Vec<u8>);
+pub struct Answer(pub String, pub Vec<u8>);
 
 impl Answer {
-    pub(super) fn json(body: &serde_json::Value) -> Self {
+    pub fn json(body: &serde_json::Value) -> Self {
         Self("200 OK\r\nContent-Type: application/json".into(), body.to_string().into_bytes())
     }
 
-    pub(super) fn status(head: &str) -> Self {
+    pub fn status(head: &str) -> Self {
         Self(head.into(), Vec::new())
     }
 }
 
-pub(super) struct Scripted {
-    pub(super) url: String,
+/// A server that runs until its test ends.
+pub struct Scripted {
+    pub url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Scripted {
     /// `answer` gets the request and how many came before it.
-    pub(super) async fn start(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+    pub async fn start(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("its address"));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (asked.clone(), Arc::new(answer));
         tokio::spawn(async move {
@@ -50,8 +52,9 @@ impl Scripted {
         Self { url, asked }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    /// The requests so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -74,7 +77,7 @@ async fn serve(mut stream: TcpStream, log: &Mutex<Vec<Asked>>, answer: &(impl Fn
     let headers = lines.filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())));
     let asked = Asked { method: first.next()?, target: first.next()?, headers: headers.collect(), body };
     let before = {
-        let mut log = log.lock().unwrap();
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         log.push(asked.clone());
         log.len() - 1
     };
