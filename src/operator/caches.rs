@@ -1,10 +1,12 @@
 //! What is known of the cluster, as the watches tell it. Controllers read from here and nowhere else, so that an operator at
 //! rest is silent; watches alone write, and `children` what the API server answers.
 
+pub(crate) mod canary;
 pub(crate) mod child;
 pub(crate) mod dataset;
 pub(crate) mod flagger;
 pub(crate) mod guardrail_policy;
+pub(crate) mod integration;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod routes;
@@ -26,20 +28,18 @@ use slipway_cluster::watch::Readiness;
 use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
+use canary::Reading;
 use child::Child;
 use dataset::CachedDataset;
 use flagger::Primary;
-use guardrail_policy::CachedPolicy;
+use guardrail_policy::{CachedPolicy, Policies, TeamPolicies};
+use integration::Delivered;
 use platform::PlatformConfig;
 use pods::Pods;
 use routes::RefusedRoutes;
 use secret::SecretState;
 use skill::CachedSkill;
 use told::Told;
-
-use crate::alert_delivery::Delivered;
-use crate::governance::canary::Reading;
-use crate::policy_file::{Policies, TeamPolicies};
 
 #[derive(Default)]
 pub(crate) struct Caches {

@@ -34,9 +34,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::alert_delivery::Delivered;
 use crate::caches::ChildKind;
 use crate::caches::child::JobOutcome;
+use crate::caches::integration::Delivered;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::control_port::Sign;

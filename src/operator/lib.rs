@@ -6,6 +6,7 @@
 mod admission;
 mod agent;
 mod alert_delivery;
+mod alert_queue;
 mod caches;
 mod children;
 mod context;

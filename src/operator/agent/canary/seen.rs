@@ -16,10 +16,11 @@ use crate::agent::pin;
 use crate::agent::resolve::{Fault, Resolved};
 use crate::agent::track_pods::{self, Trouble};
 use crate::caches::ChildKind;
+use crate::caches::canary::Reading;
 use crate::caches::child::DeploymentState;
 use crate::children::Outcome;
 use crate::context::Context;
-use crate::governance::canary::{Reading, is_recorded};
+use crate::governance::canary::is_recorded;
 
 /// All that is decided by.
 #[derive(Debug, Clone)]
