@@ -1,5 +1,7 @@
-//! What is known of the cluster, as the watches tell it. Controllers read from here and nowhere else, so that an operator at
-//! rest is silent; watches alone write, and `children` what the API server answers.
+//! What is known of the cluster. Controllers read from here and nowhere else, so that an operator at rest is silent.
+//!
+//! Watches write what the API server has, and `children` what it answers to writes. Beside that are findings: what one controller has
+//! found and others read. Each finding has one writer, which the field names, and is found again after a restart.
 
 pub(crate) mod canary;
 pub(crate) mod child;
@@ -56,25 +58,27 @@ pub(crate) struct Caches {
     pub secrets: Cache<SecretState>,
     pub pods: Pods,
     pub platform: PlatformConfig,
-    /// What agents run whose spec does not say it, and what agents name: both told by the agent controller.
+    /// What agents run whose spec does not say it. The agent controller writes it, and the next four.
     pub pins: Cache<Release>,
     /// The releases that wait for their evaluation, by agent.
     pub held: Cache<HeldRelease>,
     /// Of agents with a gate, the Tools of these releases.
     pub released_tools: Cache<ReleasedTools>,
+    /// What agents name.
     pub references: References,
-    /// Of agents whose rollouts Flagger drives, its copy of their Deployment: told by the agent controller.
+    /// Of agents whose rollouts Flagger drives, its copy of their Deployment.
     pub flagged: Cache<Primary>,
-    /// What came of the policies of a team, told by the team controller. The key is the Team's.
+    /// What came of the policies of a team, by the key of the Team. The team controller writes it.
     pub team_policies: Cache<TeamPolicies>,
-    /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs.
+    /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs. The look
+    /// at agents (`governance`) writes both.
     pub violations: Told<Violations>,
     pub alerting: Told<Finding>,
-    /// How alerts get to the integrations that ask for them.
+    /// How alerts get to the integrations that ask for them. Their delivery (`alert_delivery`) writes it.
     pub delivered: Told<Delivered>,
-    /// What was measured of agents' canaries.
+    /// What was measured of agents' canaries. The look at agents writes it.
     pub canary_measured: Told<Reading>,
-    /// What the API server would not take of what leads to an agent, told by the agent controller.
+    /// What the API server would not take of what leads to an agent. The agent controller writes it.
     pub refused_routes: Cache<RefusedRoutes>,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Of optional kinds, whether the cluster has them.
