@@ -9,12 +9,12 @@ pub(crate) mod dataset;
 pub(crate) mod flagger;
 pub(crate) mod guardrail_policy;
 pub(crate) mod integration;
+pub(crate) mod observed;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod routes;
 pub(crate) mod secret;
 pub(crate) mod skill;
-pub(crate) mod told;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,12 +36,12 @@ use dataset::CachedDataset;
 use flagger::Primary;
 use guardrail_policy::{CachedPolicy, Policies, TeamPolicies};
 use integration::Delivered;
+use observed::Observed;
 use platform::PlatformConfig;
 use pods::Pods;
 use routes::RefusedRoutes;
 use secret::SecretState;
 use skill::CachedSkill;
-use told::Told;
 
 #[derive(Default)]
 pub(crate) struct Caches {
@@ -72,12 +72,12 @@ pub(crate) struct Caches {
     pub team_policies: Cache<TeamPolicies>,
     /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs. The look
     /// at agents (`governance`) writes both.
-    pub violations: Told<Violations>,
-    pub alerting: Told<Finding>,
+    pub violations: Observed<Violations>,
+    pub alerting: Observed<Finding>,
     /// How alerts get to the integrations that ask for them. Their delivery (`alert_delivery`) writes it.
-    pub delivered: Told<Delivered>,
+    pub delivered: Observed<Delivered>,
     /// What was measured of agents' canaries. The look at agents writes it.
-    pub canary_measured: Told<Reading>,
+    pub canary_measured: Observed<Reading>,
     /// What the API server would not take of what leads to an agent. The agent controller writes it.
     pub refused_routes: Cache<RefusedRoutes>,
     children: [Cache<Child>; ChildKind::ALL.len()],

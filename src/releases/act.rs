@@ -59,13 +59,13 @@ pub(super) async fn act(context: &Context, key: &Key, agent: &Agent, past: &Agen
             let event = EventSpec { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
             let payload = json!({"version": version, "message": why});
             context.events.publish_once(&about(agent), event, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
-            unask(context, agent).await
+            remove_annotation(context, agent).await
         }
         Step::RemoveAnnotation { news } => {
             if news {
                 tell(context, agent, past).await;
             }
-            unask(context, agent).await
+            remove_annotation(context, agent).await
         }
         Step::Activate { version, note } => {
             let manifest = manifest(context, key, agent, version).await?;
@@ -173,7 +173,7 @@ pub(super) fn about(agent: &Agent) -> ObjectReference {
     agent.object_ref(&())
 }
 
-async fn unask(context: &Context, agent: &Agent) -> Result<Done, Error> {
+async fn remove_annotation(context: &Context, agent: &Agent) -> Result<Done, Error> {
     let key = Key::of(agent);
     let api: Api<Agent> = Api::namespaced(context.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::DEPLOY_RELEASE: Value::Null}}});

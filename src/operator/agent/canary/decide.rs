@@ -20,7 +20,7 @@ use super::decision::{Act, Decision, cut};
 use super::evaluation::{Evaluation, State};
 use super::events::{self, CanaryEvent};
 use super::figures::figures;
-use super::seen::Seen;
+use super::gather::Seen;
 use super::steps;
 use super::{asked_for, ending, in_status, said_before, spec_hash};
 use crate::agent::content;

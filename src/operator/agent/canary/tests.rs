@@ -12,7 +12,7 @@ use slipway_governance::canary::Evidence;
 use super::decision::End;
 use super::evaluation::{Evaluation, Run, State};
 use super::events::EndedBy;
-use super::seen::{Book, Stable};
+use super::gather::{Book, Stable};
 use super::*;
 use crate::agent::pin::tests::agent_of;
 use crate::agent::track_pods::Trouble;

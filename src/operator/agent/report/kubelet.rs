@@ -14,7 +14,7 @@ use crate::context::Context;
 /// How soon an agent is looked at again while a pod of it starts.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Seconds that a pod may take to start before kubelet is listened to.
-const PATIENCE: i64 = 8;
+const MIN_POD_AGE_SECONDS: i64 = 8;
 /// Seconds after which a sandbox that could not be made is not taken for a node's passing trouble any more.
 const HOPELESS: i64 = 30;
 /// A pod has few Events, each counted up.
@@ -24,7 +24,7 @@ const SANDBOX: &str = "FailedCreatePodSandBox";
 /// What keeps a pod from starting, if kubelet has said so. That it cannot be asked is no reason to say nothing of the agent.
 pub(super) async fn problem(context: &Context, agent: &Key, pod: &Starting) -> Option<Problem> {
     let age = Timestamp::now().as_second() - pod.created;
-    if age < PATIENCE {
+    if age < MIN_POD_AGE_SECONDS {
         return None;
     }
     let api: Api<Event> = Api::namespaced(context.client.clone(), &agent.namespace);

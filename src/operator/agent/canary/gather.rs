@@ -1,4 +1,4 @@
-//! What there is to know of a canary, read from the caches.
+//! All that is decided by of a canary, read from the caches.
 
 use jiff::Timestamp;
 use kube::Resource;
