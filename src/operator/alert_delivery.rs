@@ -63,7 +63,7 @@ impl AlertDelivery {
     async fn run(&self) {
         let context = &*self.context;
         let _counts = Counts(&context.metrics);
-        // Whoever led before may have found something else since this process last did.
+        // Another leader may have found something else since this process last led.
         context.caches.delivered.forget();
         let (store, mut course) = (Store::of(context), Course::new(Instant::now()));
         let mut running = FuturesUnordered::new();

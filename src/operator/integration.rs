@@ -279,7 +279,7 @@ impl Turn<'_> {
         Ok(self.came(id, outcome, Some(began), before))
     }
 
-    /// Writes what is known of the login before that is sent: the status says where it may go, whoever leads next.
+    /// Writes what is known of the login before that is sent: the status says where it may go, for the next leader too.
     async fn note(&self, before: &mut IntegrationStatus) -> Result<(), write::Error> {
         if !self.login.is_noted(before) || before.observed_generation != self.integration.metadata.generation {
             let status = self.steps(before).standing(true);

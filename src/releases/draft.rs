@@ -14,7 +14,7 @@ use super::references::{Differs, Name};
 
 /// The longest changelog; an AgentRelease takes as much.
 const CHANGELOG_MAX: usize = 4096;
-/// So many things are named in a changelog.
+/// How many things a changelog names.
 const NAMED: usize = 8;
 
 /// A release that is to be recorded.
@@ -31,9 +31,9 @@ pub(super) struct Draft {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum By {
     Known(String),
-    /// Whoever wrote the Agent's spec last.
+    /// The last writer of the Agent's spec.
     Spec,
-    /// Whoever wrote this last.
+    /// The last writer of this.
     Named(Name),
     /// Nobody: the image's tag was moved.
     Nobody,

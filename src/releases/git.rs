@@ -14,7 +14,7 @@ use super::note::Note;
 use super::plan::Asked;
 use super::projection::Shown;
 
-/// So many of the newest versions are looked at: more than the cluster keeps.
+/// How many of the newest versions are looked at: more than the cluster keeps.
 const NEWEST: usize = 5;
 
 /// Does something with the history that blocks.

@@ -22,7 +22,7 @@ pub(super) const MAX_NAME_CHARS: usize = 63;
 /// The longest author and changelog in one.
 const MAX_AUTHOR_BYTES: usize = 256;
 const MAX_CHANGELOG_BYTES: usize = 4096;
-/// So many releases stay that were not made because nothing had changed.
+/// How many releases stay that were not made because nothing had changed.
 const MAX_SKIPPED: usize = 3;
 
 /// An AgentRelease, as far as it matters here.

@@ -111,7 +111,7 @@ impl Sample {
     }
 }
 
-/// Whether a trace is one of so many percent. Its hash alone decides, so that all replicas say the same.
+/// Whether a trace is in a sample of this many percent. Its hash alone decides, so that all replicas say the same.
 fn is_sampled(trace_id: &str, rate: u32) -> bool {
     let hash = digest(&SHA256, trace_id.as_bytes());
     let first = hash.as_ref().first_chunk().copied().map(u64::from_be_bytes);

@@ -209,7 +209,7 @@ mod tests {
             let status = Some(AgentStatus { canary, conditions, ..AgentStatus::default() });
             stable(&Agent { status, ..agent.clone() }, &progress, &context)
         };
-        // Whoever was away while the verdict stood beside the promoted spec finds the spec as it was before.
+        // A manager that was away while the verdict stood beside the promoted spec finds the spec as it was before.
         assert_eq!(found(&old, RELEASE_REJECTED), Stable::Rejected("avg=50".to_owned()));
         assert!(matches!(found(&old, "Other"), Stable::Rolls(_)));
         assert!(matches!(found(&new, RELEASE_REJECTED), Stable::Rolls(_)), "it may speak of an earlier release");
