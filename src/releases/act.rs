@@ -20,8 +20,8 @@ use super::agent_status::ReleasePart;
 use super::context::Context;
 use super::draft::{By, Draft};
 use super::history::AgentHistory;
-use super::plan::Step;
-use super::projection::Shown;
+use super::shown::Shown;
+use super::step::Step;
 use super::{MANAGER, author, git, projection};
 
 /// The field manager of what is written to specs that people own.
@@ -272,7 +272,7 @@ async fn stand_agent(context: &Context, key: &Key, part: &ReleasePart) -> Result
 /// Tells of the release that runs now. Twice is once.
 async fn tell(context: &Context, agent: &Agent, past: &AgentHistory) {
     let Some(active) = &past.active else { return };
-    let previous = super::plan::agent_release(agent).unwrap_or(0);
+    let previous = super::agent_status::agent_release(agent).unwrap_or(0);
     let (reason, action, verb) = if active.is_again() {
         ("ReleaseDeployed", "Deploy", "was deployed again")
     } else if active.evaluated.is_some() {
