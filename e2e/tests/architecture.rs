@@ -122,7 +122,7 @@ fn graph(folder: &Path) -> Graph {
         let text = if parts.len() == 1 { text.replace("super::", "crate::") } else { text };
         texts.entry(module.trim_end_matches(".rs").to_owned()).or_default().push_str(&text);
     }
-    let of = |module: &String, text: &String| {
+    let of = |module: &str, text: &str| -> BTreeSet<String> {
         let names = of_crate(text).into_iter().filter(|name| *name != module && texts.contains_key(*name));
         names.map(str::to_owned).collect()
     };
@@ -194,7 +194,9 @@ fn no_module_depends_on_itself() {
 #[test]
 fn a_cycle_among_modules_is_found() {
     let of = |texts: [(&str, &str); 4]| -> Graph {
-        texts.map(|(module, text)| (module.to_owned(), of_crate(&product(text)).into_iter().map(str::to_owned).collect())).into()
+        texts
+            .map(|(module, text)| (module.to_owned(), of_crate(&product(text)).into_iter().map(str::to_owned).collect::<BTreeSet<_>>()))
+            .into()
     };
     let root = ("root", "use crate::{\n    a::{self, One},\n    b,\n};");
     let (a, b) = (("a", "use crate::b::Two;\n// use crate::root;"), ("b", "fn f() -> crate::c::Three {}"));
