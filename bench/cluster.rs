@@ -24,7 +24,7 @@ pub(crate) const OPERATED: &str = "team-slipway-bench";
 pub(crate) const FLOOR: &str = "slipway-bench-floor";
 
 pub(crate) const TEAM: &str = "slipway-bench";
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const CLEARED: Duration = Duration::from_mins(10);
 
 pub(crate) struct Cluster {
@@ -66,7 +66,7 @@ impl Cluster {
         let body = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "metadata": {"name": TEAM}, "spec": {"name": "Bench"}});
         cluster.apply_one(&teams, TEAM, &body).await?;
         let _manager = Manager::ready().await?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let ready =
             |team: Team| team.status.is_some_and(|status| status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
         while !ready(teams.get(TEAM).await?) {

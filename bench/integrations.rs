@@ -30,7 +30,7 @@ use crate::{runtime, table};
 /// What the operator's and the worker's rules have to let through: the servers are on this machine.
 const LOOPBACK: &str = "127.0.0.0/8";
 const ALLOWING: [&str; 2] = ["--egress-allow", LOOPBACK];
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 pub(crate) async fn measure(cluster: &Cluster, runs: u32) -> anyhow::Result<()> {
     let (core, _) = cores()?;
@@ -85,7 +85,7 @@ impl Integrations<'_> {
 
     /// The UIDs of these, once each was reached.
     async fn connected(&self, names: &[String]) -> anyhow::Result<Vec<String>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let mut uids = Vec::new();
             let mut missing = None;
@@ -114,7 +114,7 @@ impl Integrations<'_> {
 /// The key by which the team's worker knows the operator, as its Deployment has it.
 async fn control_key(cluster: &Cluster) -> anyhow::Result<String> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), OPERATED);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found = deployments.get_opt(worker::NAME).await?;
         let variables = found.and_then(|found| found.spec?.template.spec?.containers.into_iter().next()?.env);

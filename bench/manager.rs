@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::http;
 use crate::start::{Process, command};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Manager {
     process: Process,
@@ -40,7 +40,7 @@ impl Manager {
     /// The same with further arguments.
     pub(crate) async fn ready_with(more: &[&str]) -> anyhow::Result<Self> {
         let mut manager = Self::start_with(more)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while http::get(manager.port, "/readyz").is_err() {
             manager.process.check()?;
             if Instant::now() > deadline {
@@ -78,7 +78,7 @@ impl Manager {
 
     /// Waits until no request was sent for three seconds.
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut before, mut since) = (self.requests()?, Instant::now());
         while since.elapsed() < Duration::from_secs(3) {
             if Instant::now() > deadline {

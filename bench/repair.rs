@@ -15,7 +15,7 @@ use crate::numbers::percentile;
 use crate::table;
 
 const KEY: &str = "RUNTIME_MODEL_ID";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time of a repair at the middle, for the growth.
 pub(crate) async fn measure(cluster: &Cluster, size: u32, edits: u32) -> anyhow::Result<f64> {
@@ -59,5 +59,5 @@ async fn seen(
         }
         bail!("the watch ended")
     };
-    timeout(PATIENCE, search).await.with_context(|| format!("nothing was heard of ConfigMap {name}"))?
+    timeout(TIMEOUT, search).await.with_context(|| format!("nothing was heard of ConfigMap {name}"))?
 }

@@ -23,7 +23,7 @@ use crate::{http, streams, table};
 /// The agents whose streams are slow do what a message says.
 const WARM: &str = r#"{"message": "tokens 1"}"#;
 const STREAMS: [u32; 2] = [250, 1000];
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const UNLIMITED: &str = r#"{"team":{"atOnce":0,"perSecond":0,"burst":0},"agent":{"atOnce":0,"perSecond":0,"burst":0},"listeners":0}"#;
 
 pub(crate) struct Rest {
@@ -53,7 +53,7 @@ impl Rest {
         let begun = Instant::now();
         while http::get(health, "/readyz").is_err() {
             process.check()?;
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 bail!("REST does not become ready");
             }
             sleep(Duration::from_millis(20)).await;

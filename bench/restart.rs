@@ -11,8 +11,8 @@ use crate::cluster::{Cluster, Kind, OPERATED};
 use crate::manager::Manager;
 use crate::table;
 
-const PATIENCE: Duration = Duration::from_mins(3);
-const LOOK: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_mins(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// What one page of a list holds, as clients ask for it.
 const PAGE: u32 = 500;
 
@@ -55,10 +55,10 @@ async fn list(cluster: &Cluster, kind: Kind) -> anyhow::Result<()> {
 async fn reconciled(manager: &Manager, count: u32, begun: Instant) -> anyhow::Result<f64> {
     // It does not answer before it has begun.
     while manager.reconciles().unwrap_or_default() < f64::from(count) {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             bail!("the manager does not come to look at {count} agents");
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(begun.elapsed().as_secs_f64())
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 /// Where containerd keeps the networks of its pods.
 const NETWORKS: &str = "/run/netns";
 /// How long an answer may take that comes over no wire but the machine's own.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct Foothold {
     pub address: Ipv4Addr,
@@ -42,14 +42,14 @@ impl Foothold {
 
     /// Connects to this port, and hangs up.
     pub fn connect(&self, to: SocketAddr) -> io::Result<()> {
-        self.act(|| TcpStream::connect_timeout(&to, PATIENCE)).map(drop)
+        self.act(|| TcpStream::connect_timeout(&to, ANSWER_TIMEOUT)).map(drop)
     }
 
     /// Asks this name server for the address of `name`; it must know one.
     pub fn look_up(&self, server: SocketAddr, name: &str) -> io::Result<()> {
         let answer = self.act(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
             socket.connect(server)?;
             socket.send(&question(name))?;
             let mut answer = [0; 512];

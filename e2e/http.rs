@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::kubectl::{kubectl, program};
 
 /// How long an answer may keep us waiting for its next byte.
-const PATIENCE: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Makes `kubectl proxy` take our calls, which are made to a host named agent.
 pub(crate) const PROXIED: &str = "--accept-hosts=^(agent|127[.]0[.]0[.]1)$";
@@ -80,7 +80,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// HTTP/1.0, so that the answer is neither in chunks nor kept open.
     pub(crate) fn ask(mut stream: TcpStream, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(READ_TIMEOUT))?;
         let mut head = Vec::new();
         write!(head, "{method} {path} HTTP/1.0\r\n")?;
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {

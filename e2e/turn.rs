@@ -108,6 +108,8 @@ impl Crowd {
 /// A test's place in the crowd, kept while it runs.
 pub struct Turn {
     kind: Kind,
+    /// Why nothing may run beside it.
+    reason: Option<&'static str>,
     begun: Instant,
 }
 
@@ -121,7 +123,7 @@ impl Turn {
         drop(crowd);
         // That nobody waits any more is news as well.
         CHANGED.notify_all();
-        Self { kind, begun: Instant::now() }
+        Self { kind, reason: None, begun: Instant::now() }
     }
 }
 
@@ -139,9 +141,11 @@ pub fn unwatched() -> Turn {
     Turn::take(Kind::Unwatched)
 }
 
-/// Lets all go first that could run together.
-pub fn alone() -> Turn {
-    Turn::take(Kind::Alone)
+/// Lets all go first that could run together. The reason is what other tests would suffer from, or would disturb.
+pub fn alone(reason: &'static str) -> Turn {
+    let mut turn = Turn::take(Kind::Alone);
+    turn.reason = Some(reason);
+    turn
 }
 
 /// With the API server beside the cluster's own, and nothing on the cluster; lets all begin first that could run together.
@@ -162,7 +166,8 @@ fn tell(turn: &Turn) {
     let Some(list) = std::env::var_os("SLIPWAY_TIMES") else { return };
     let name = thread::current().name().unwrap_or_default().to_owned();
     let kind = format!("{:?}", turn.kind).to_lowercase();
-    let line = format!("{} {name} ({kind}, from second {})\n", turn.begun.elapsed().as_secs(), (turn.begun - *FIRST).as_secs());
+    let reason = turn.reason.map(|reason| format!(", as it {reason}")).unwrap_or_default();
+    let line = format!("{} {name} ({kind}{reason}, from second {})\n", turn.begun.elapsed().as_secs(), (turn.begun - *FIRST).as_secs());
     if let Ok(mut list) = OpenOptions::new().create(true).append(true).open(list) {
         let _ = list.write_all(line.as_bytes());
     }

@@ -23,7 +23,7 @@ const RUNS: u32 = 5;
 const TEAM: &str = "slipway-bench-canary";
 const NAMESPACE: &str = "team-slipway-bench-canary";
 const AGENT: &str = "promoted";
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(super) async fn measure(kubeconfig: &Path) -> anyhow::Result<()> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).context("--nodes")?;
@@ -48,7 +48,7 @@ impl Promoted {
         let agent = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": AGENT}, "spec": spec});
         let apply = PatchParams::apply(WRITER).force();
         // The namespace is on its way.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while let Err(error) = self.agents.patch(AGENT, &apply, &Patch::Apply(&agent)).await {
             if Instant::now() > deadline {
                 return Err(error).context("the agent cannot be made");
@@ -101,7 +101,7 @@ impl Promoted {
     }
 
     async fn canary(&self, is_wanted: impl Fn(Option<CanaryPhase>) -> bool) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let canary = self.agents.get(AGENT).await?.status.and_then(|status| status.canary);
             if is_wanted(canary.as_ref().map(|canary| canary.phase)) {
@@ -120,7 +120,7 @@ impl Promoted {
 
     /// Waits until a later generation than this one has all of its pods, and no other's are left to replace.
     async fn rolled(&self, before: i64) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let found = self.deployments.get_opt(AGENT).await?;
             if found.as_ref().is_some_and(|deployment| is_rolled(deployment, before)) {

@@ -11,7 +11,7 @@ use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use super::receiver::{MARK, Receiver};
-use super::{ALLOWING, Integrations, PATIENCE};
+use super::{ALLOWING, Integrations, TIMEOUT};
 use crate::cluster::TEAM;
 use crate::manager::Manager;
 use crate::{http, table};
@@ -41,14 +41,14 @@ pub(super) async fn measure(bench: &Integrations<'_>, manager: Manager) -> anyho
     let body = body();
     seed(&postgres, &uids, &body);
     let _manager = Manager::ready_with(&[&ALLOWING[..], &["--database-url", url.as_str()]].concat()).await?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let heard = loop {
         let heard = receiver.heard();
         if heard.len() >= ALL {
             break heard;
         }
         if Instant::now() > deadline {
-            bail!("{} of {ALL} messages arrive within {} s", heard.len(), PATIENCE.as_secs());
+            bail!("{} of {ALL} messages arrive within {} s", heard.len(), TIMEOUT.as_secs());
         }
         sleep(Duration::from_millis(50)).await;
     };

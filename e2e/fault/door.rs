@@ -18,7 +18,7 @@ use crate::gate::When;
 use crate::http::Answer;
 
 /// How soon it is noticed that a watch's client has gone.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// So many past events of a watch are kept, to be told again.
 const PAST: usize = 8;
 
@@ -337,7 +337,7 @@ impl Shared {
 
     /// Tells a watch's events, one a line.
     fn relay(&self, mut answer: Answer, mut client: &TcpStream) -> io::Result<()> {
-        answer.body.get_ref().set_read_timeout(Some(LOOK))?;
+        answer.body.get_ref().set_read_timeout(Some(POLL_INTERVAL))?;
         self.keep(answer.body.get_ref())?;
         client.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         let (mut past, mut line) = (VecDeque::new(), Vec::new());

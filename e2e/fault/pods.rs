@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::ground::ask;
 use crate::http::Answer;
 
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// For the namespaces whose names begin so; it lasts as long as this.
 pub(super) struct Pods(Arc<AtomicBool>);
@@ -26,7 +26,7 @@ impl Pods {
             while !end.load(Ordering::SeqCst) {
                 // A watch that was lost begins again with all that there is.
                 drop(follow(server, &namespaces, &end));
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
         });
         Self(ended)
@@ -41,7 +41,7 @@ impl Drop for Pods {
 
 fn follow(server: SocketAddr, namespaces: &str, end: &AtomicBool) -> io::Result<()> {
     let mut answer = Answer::ask(TcpStream::connect(server)?, "GET", "/apis/apps/v1/deployments?watch=true", &[], b"")?;
-    answer.body.get_ref().set_read_timeout(Some(LOOK))?;
+    answer.body.get_ref().set_read_timeout(Some(POLL_INTERVAL))?;
     let mut line = Vec::new();
     while !end.load(Ordering::SeqCst) {
         match answer.body.read_until(b'\n', &mut line) {

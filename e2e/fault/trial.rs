@@ -12,8 +12,8 @@ use super::manager::Manager;
 /// machine with other work that may become nearly two.
 pub const SILENCE: Duration = Duration::from_secs(2);
 /// A reconcile that has failed again and again comes again within a minute. Only a test that fails waits to the end.
-const PATIENCE: Duration = Duration::from_mins(3);
-const LOOK: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_mins(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How what is seen of a team is looked at: [`Home::sight`] for the same team again, [`Home::shape`] for another one.
 type Look<'a> = fn(&Home<'a>) -> Value;
@@ -32,11 +32,11 @@ impl<'a> Trial<'a> {
     /// Waits for something, and keeps managers running meanwhile.
     #[track_caller]
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "{PATIENCE:?} went by without {what}");
+            assert!(Instant::now() < deadline, "{TIMEOUT:?} went by without {what}");
             self.tend();
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -60,7 +60,7 @@ impl<'a> Trial<'a> {
     /// up something in the midst of a silence has another one before him.
     #[track_caller]
     pub fn rests(&mut self, agent: &str, reason: &str, after: &str) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut told = "there was no silence yet".to_owned();
         loop {
             self.tend();
@@ -75,9 +75,9 @@ impl<'a> Trial<'a> {
             let last = self.last();
             assert!(
                 Instant::now() < deadline,
-                "{PATIENCE:?} after {after}, {agent} should rest and be {reason:?}, the last that was sent being {last:?}: {told}"
+                "{TIMEOUT:?} after {after}, {agent} should rest and be {reason:?}, the last that was sent being {last:?}: {told}"
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Trial<'a> {
     /// Waits until all is as expected and nothing is sent, and looks whether it stays so.
     #[track_caller]
     pub fn comes_to(&mut self, expected: &Value, after: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             self.tend();
             // While somebody is at work there is little to be seen.
@@ -97,8 +97,8 @@ impl<'a> Trial<'a> {
                 return;
             }
             let last = self.last();
-            assert!(Instant::now() < deadline, "{PATIENCE:?} after {after}, the last that was sent being {last:?}:\n{}", told.join("\n"));
-            std::thread::sleep(LOOK);
+            assert!(Instant::now() < deadline, "{TIMEOUT:?} after {after}, the last that was sent being {last:?}:\n{}", told.join("\n"));
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

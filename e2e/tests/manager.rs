@@ -43,7 +43,7 @@ fn its_log_is_json() {
 
 #[test]
 fn another_pod_takes_over_from_one_that_is_killed() {
-    let team = Team::within(alone(), "takeover", &json!({}));
+    let team = Team::within(alone("kills the leading manager"), "takeover", &json!({}));
     let agent = team.agent("hello", &json!({}));
     agent.ready();
     let pod = agent.pods()[0]["metadata"]["uid"].clone();
@@ -77,7 +77,11 @@ fn another_pod_takes_over_from_one_that_is_killed() {
 
 #[test]
 fn a_restart_changes_nothing() {
-    let team = Team::within(alone(), &fresh("restart"), &json!({"quota": {"pods": 5}, "containerLimits": {"default": {"memory": "64Mi"}}}));
+    let team = Team::within(
+        alone("restarts the installed manager"),
+        &fresh("restart"),
+        &json!({"quota": {"pods": 5}, "containerLimits": {"default": {"memory": "64Mi"}}}),
+    );
     team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"]}));
     agent.ready();
@@ -110,7 +114,7 @@ fn a_restart_changes_nothing() {
 /// What an agent costs the API server: one request for each child, and none to ask whether it is there.
 #[test]
 fn nothing_is_asked_about_before_it_is_made() {
-    let team = Team::within(alone(), "requests", &json!({}));
+    let team = Team::within(alone("counts what the manager asks for children of agents"), "requests", &json!({}));
     let leader = platform::leader();
     let count = |verb: &str| -> f64 {
         let metrics = platform::ask(&leader, "/metrics").stdout;

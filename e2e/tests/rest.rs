@@ -11,7 +11,11 @@ const WATCHED: Duration = Duration::from_secs(65);
 
 #[test]
 fn at_rest_nothing_is_sent() {
-    let team = Team::within(alone(), "rest", &json!({"quota": {"pods": 10}, "containerLimits": {"default": {"memory": "64Mi"}}}));
+    let team = Team::within(
+        alone("counts what the manager sends while there is nothing to do"),
+        "rest",
+        &json!({"quota": {"pods": 10}, "containerLimits": {"default": {"memory": "64Mi"}}}),
+    );
     team.secret("keys", &json!({"KEY": "value"}));
     team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     // One that runs, one that is suspended and one at fault: all are looked at, none needs anything.

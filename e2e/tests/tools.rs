@@ -247,7 +247,7 @@ impl Drop for Relaxed {
 /// Objects older than a rule, and objects that cannot be read at all, harm nobody but themselves.
 #[test]
 fn what_is_older_than_a_rule_is_told_and_stops_nobody() {
-    let team = Team::within(alone(), "oldtools", &json!({}));
+    let team = Team::within(alone("takes rules out of the cluster's definitions of Tools and Agents"), "oldtools", &json!({}));
     {
         let _tools = Relaxed::new("tools.agents.slipway.dev", "tools.yaml", |spec| {
             let fields = spec.as_object_mut().unwrap();

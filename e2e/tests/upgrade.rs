@@ -22,7 +22,7 @@ const SAYS: &str = "Are you still there?";
 
 #[test]
 fn agents_serve_on_while_the_platform_is_upgraded_and_rolled_back() {
-    let team = Team::within(alone(), "upgrade", &json!({}));
+    let team = Team::within(alone("upgrades the installed platform"), "upgrade", &json!({}));
     let Some(rest) = Api::installed() else { return };
     let mut release = Installed::kept();
     let Some(earlier) = Earlier::found() else { return };
@@ -76,7 +76,7 @@ fn agents_serve_on_while_the_platform_is_upgraded_and_rolled_back() {
 
 #[test]
 fn agents_outlive_the_platform_and_the_next_one_takes_them_over_as_they_are() {
-    let team = Team::within(alone(), "uninstall", &json!({}));
+    let team = Team::within(alone("uninstalls the platform"), "uninstall", &json!({}));
     if Api::installed().is_none() {
         return;
     }

@@ -54,7 +54,7 @@ pub const ANSWERS_SAMPLED: &str = "AnswersSampled";
 /// else: whether its pods go on with what they were.
 pub const TOOLS_AS_RELEASED: &str = "ToolsAsReleased";
 
-/// A condition's message has at most so many characters. The kinds' schemas allow eight times that, but what the API server
+/// How many characters a condition's message has at most. The kinds' schemas allow eight times that, but what the API server
 /// says of a refused object may be longer still, and a status with it would be refused too and say nothing.
 const MESSAGE_MAX: usize = 4096;
 

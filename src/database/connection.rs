@@ -276,7 +276,7 @@ fn is_dead(error: &sqlx::Error) -> bool {
     }
 }
 
-/// One transaction. Unless it is committed, its connection is thrown away: whoever gave up in the
+/// One transaction. Unless it is committed, its connection is thrown away: a caller that gave up in the
 /// middle of a question leaves answers behind that nobody should wait for, least of all the pool.
 pub(crate) struct Work {
     connection: PoolConnection<Postgres>,

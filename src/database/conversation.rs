@@ -155,7 +155,7 @@ pub(crate) fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// As much of a text as fits into so many bytes.
+/// The longest beginning of a text that fits into this many bytes.
 pub(crate) fn short(text: &str, most: usize) -> String {
     let mut text = clean(text);
     text.truncate(text.floor_char_boundary(most));

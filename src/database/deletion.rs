@@ -109,7 +109,7 @@ impl Tenants {
                 let user: String = row.try_get("role")?;
                 if may && roles::exists(&mut work, &user).await? {
                     // The role's own things, such as large objects, which any login may make. One has to be a member
-                    // to drop them, and whoever made a role may become one.
+                    // to drop them, and the creator of a role may become it.
                     run(&mut work, format!("GRANT {user} TO CURRENT_USER; DROP OWNED BY {user}; DROP ROLE {user}")).await?;
                 }
                 ask("DELETE FROM slipway.tenants WHERE role = $1::text::name").bind(&user).execute(&mut *work).await?;

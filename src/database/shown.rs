@@ -1,4 +1,4 @@
-//! Conversations and memories as callers see them, whoever shows them: the agent's own runtime, or REST while the
+//! Conversations and memories as callers see them, in the answers of either server: the agent's own runtime, or REST while the
 //! agent rests.
 
 use jiff::Timestamp;

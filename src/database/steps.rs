@@ -27,7 +27,7 @@ pub(crate) struct Taken {
 pub(crate) type Settle = for<'a> fn(&'a mut PgConnection) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'a>>;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Until one table that somebody else is reading can be changed. Short: whoever reads next queues up behind.
+/// Until one table that somebody else is reading can be changed. Short: the next reader queues up behind it.
 const LOCK: &str = "SET LOCAL lock_timeout = '5s'";
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '60s'; SET LOCAL search_path = pg_catalog";
 

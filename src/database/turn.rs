@@ -1,5 +1,5 @@
 //! A turn: what the user said, and the answer that is being made to it. One at a time in a conversation, over
-//! all replicas; whoever makes it holds a lease, and a dead one's answer is found by whoever comes next.
+//! all replicas; the replica that makes it holds a lease, and the next holder finds what a dead one has left of its answer.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One message to a webhook or to Slack, sent once. Whether it is tried again is the sender's to decide, by what is told here.
+//! One message to a webhook or to Slack, sent once. Whether it is tried again is the sender's to decide, by the outcome.
 
 use reqwest::header::HeaderMap;
 use slipway_api::integration::IntegrationType;

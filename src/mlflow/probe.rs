@@ -6,8 +6,8 @@ use serde_json::json;
 use crate::{Fault, Mlflow};
 
 impl Mlflow {
-    /// Its version, if it answers as MLflow does and takes the login. It is asked for one experiment, as whoever may write there may
-    /// read.
+    /// Its version, if it answers as MLflow does and takes the login. It is asked for one experiment, which every
+    /// account may read that may write.
     pub async fn probe(&self) -> Result<String, Fault> {
         self.page("health").await?;
         // `/version` returns only a number. The page of another server is not passed on.

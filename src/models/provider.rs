@@ -72,7 +72,7 @@ pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<Str
 }
 
 /// As `open`, for an agent's own models of its provider: where the platform names these a server, they are asked there, with the key that
-/// it gives beside it and no other. Whoever else asks a model, as a judge does, is to `open` it.
+/// it gives beside it and no other. Other callers of a model, such as a judge, `open` it.
 pub fn open_own(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
     let place = Place::INTEGRATION;
     if settings::first(variables, &[place.base]).is_none() {

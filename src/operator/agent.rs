@@ -310,7 +310,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     progress.error = progress.error.take().or(failed);
     let canary_next = canary.next;
     let sooner = report::report(&agent, &progress, canary, controller).await?;
-    // What is told and tried again keeps no release from being evaluated.
+    // An error that is reported and retried keeps no release from being evaluated.
     candidate::begin(&agent, &progress.applied.outcomes, context).await?;
     if let Some(error) = progress.error.take() {
         return Err(error);

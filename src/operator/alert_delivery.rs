@@ -7,7 +7,6 @@
 
 mod course;
 mod message;
-mod queue;
 mod receivers;
 mod schedule;
 mod send;
@@ -33,8 +32,8 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) use message::{AlertTurn, id, payload};
 pub(crate) use receivers::{Receiver, receivers};
-pub(crate) use store::AlertQueue;
 
+use crate::caches::integration::Delivered;
 use crate::context::Context;
 use crate::control_port::Sign;
 use crate::metrics::{ByDelivery, Metrics};
@@ -48,20 +47,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// To how many integrations messages are sent at once, and to how many of one team: slow receivers hold up no other team.
 const AT_ONCE: usize = 16;
 const AT_ONCE_OF_TEAM: usize = 8;
-
-/// How alerts get to an integration. The integration controller writes it into the status.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Delivered {
-    /// How many wait, in steps: 0, 1, 10, 100, 1000.
-    pub waiting: i64,
-    /// Since when none has arrived, if the last one did not.
-    pub failing_since: Option<Timestamp>,
-    /// What the receiver said last, while it takes none.
-    pub last_error: Option<String>,
-    /// Whether one arrived, and whether the last one that ended was given up.
-    pub has_arrived: bool,
-    pub gave_up: bool,
-}
 
 pub(crate) struct AlertDelivery {
     context: Arc<Context>,
@@ -78,7 +63,7 @@ impl AlertDelivery {
     async fn run(&self) {
         let context = &*self.context;
         let _counts = Counts(&context.metrics);
-        // Whoever led before may have found something else since this process last did.
+        // Another leader may have found something else since this process last led.
         context.caches.delivered.forget();
         let (store, mut course) = (Store::of(context), Course::new(Instant::now()));
         let mut running = FuturesUnordered::new();

@@ -1,16 +1,20 @@
-//! What is known of the cluster, as the watches tell it. Controllers read from here and nowhere else, so that an operator at
-//! rest is silent; watches alone write, and `children` what the API server answers.
+//! What is known of the cluster. Controllers read from here and nowhere else, so that an operator at rest is silent.
+//!
+//! Watches write what the API server has, and `children` what it answers to writes. Beside that are findings: what one controller has
+//! found and others read. Each finding has one writer, which the field names, and is found again after a restart.
 
+pub(crate) mod canary;
 pub(crate) mod child;
 pub(crate) mod dataset;
 pub(crate) mod flagger;
 pub(crate) mod guardrail_policy;
+pub(crate) mod integration;
+pub(crate) mod observed;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod routes;
 pub(crate) mod secret;
 pub(crate) mod skill;
-pub(crate) mod told;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,20 +30,19 @@ use slipway_cluster::watch::Readiness;
 use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
+use canary::Reading;
 use child::Child;
 use dataset::CachedDataset;
 use flagger::Primary;
-use guardrail_policy::CachedPolicy;
+use guardrail_policy::{CachedPolicy, Policies, TeamPolicies};
+use integration::Delivered;
+use observed::Observed;
 use platform::PlatformConfig;
 use pods::Pods;
 use routes::RefusedRoutes;
 use secret::SecretState;
 use skill::CachedSkill;
-use told::Told;
 
-use crate::alert_delivery::Delivered;
-use crate::governance::canary::Reading;
-use crate::policy_file::{Policies, TeamPolicies};
 use crate::skill_folder::SkillFolder;
 
 #[derive(Default)]
@@ -57,7 +60,7 @@ pub(crate) struct Caches {
     pub secrets: Cache<SecretState>,
     pub pods: Pods,
     pub platform: PlatformConfig,
-    /// What agents run whose spec does not say it, and what agents name: both told by the agent controller.
+    /// What agents run whose spec does not say it. The agent controller writes it, and the next four.
     pub pins: Cache<Release>,
     /// The releases that wait for their evaluation, by agent.
     pub held: Cache<HeldRelease>,
@@ -65,19 +68,21 @@ pub(crate) struct Caches {
     pub released_tools: Cache<ReleasedTools>,
     /// And their Skills.
     pub released_skills: Cache<ReleasedSkills>,
+    /// What agents name.
     pub references: References,
-    /// Of agents whose rollouts Flagger drives, its copy of their Deployment: told by the agent controller.
+    /// Of agents whose rollouts Flagger drives, its copy of their Deployment.
     pub flagged: Cache<Primary>,
-    /// What came of the policies of a team, told by the team controller. The key is the Team's.
+    /// What came of the policies of a team, by the key of the Team. The team controller writes it.
     pub team_policies: Cache<TeamPolicies>,
-    /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs.
-    pub violations: Told<Violations>,
-    pub alerting: Told<Finding>,
-    /// How alerts get to the integrations that ask for them.
-    pub delivered: Told<Delivered>,
-    /// What was measured of agents' canaries.
-    pub canary_measured: Told<Reading>,
-    /// What the API server would not take of what leads to an agent, told by the agent controller.
+    /// How often policies were broken in the last 24 hours, by policy; and the open alerts of agents, as a condition of theirs. The look
+    /// at agents (`governance`) writes both.
+    pub violations: Observed<Violations>,
+    pub alerting: Observed<Finding>,
+    /// How alerts get to the integrations that ask for them. Their delivery (`alert_delivery`) writes it.
+    pub delivered: Observed<Delivered>,
+    /// What was measured of agents' canaries. The look at agents writes it.
+    pub canary_measured: Observed<Reading>,
+    /// What the API server would not take of what leads to an agent. The agent controller writes it.
     pub refused_routes: Cache<RefusedRoutes>,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Of optional kinds, whether the cluster has them.

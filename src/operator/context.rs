@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::alert_delivery::AlertQueue;
+use crate::alert_queue::AlertQueue;
 use crate::caches::Caches;
 use crate::metrics::Metrics;
 use crate::pending_warnings::{Due, PendingWarnings};

@@ -126,7 +126,7 @@ fn step<'a>(key: &str, live: &'a Value) -> Option<(String, &'a Value)> {
 }
 
 /// Whether we have applied something that we no longer want: a manager that was killed between a change and its
-/// write leaves it there, and whoever comes after it no longer knows. The API server's book does.
+/// write leaves it there, and the next manager no longer knows. The API server's book does.
 pub(crate) fn leftovers(fields: &[ManagedFieldsEntry], ours: &str, desired: &Value) -> bool {
     let applied = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(ours) && entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none()

@@ -109,7 +109,7 @@ impl Governance {
     async fn run(&self) {
         let context = &*self.context;
         let _counts = Counts(&context.metrics);
-        // Whoever led before may have found something else since this process last did.
+        // Another leader may have found something else since this process last led.
         context.caches.alerting.forget();
         context.caches.violations.forget();
         context.caches.canary_measured.forget();

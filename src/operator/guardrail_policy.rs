@@ -15,10 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::caches::Violations;
-use crate::caches::guardrail_policy::CachedPolicy;
+use crate::caches::guardrail_policy::{CachedPolicy, TeamPolicies};
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::policy_file::TeamPolicies;
 use crate::registry::{Change, Registered};
 
 /// The field manager of everything that this controller writes.
@@ -205,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_policy_comes_before_what_became_of_it() {
-        use crate::policy_file::LeftOut;
+        use crate::caches::guardrail_policy::LeftOut;
         let policy = |rule: &str| {
             let yaml =
                 format!("{{metadata: {{name: p, namespace: team-a, uid: u}}, spec: {{name: P, severity: warning, rules: [{{{rule}}}]}}}}");

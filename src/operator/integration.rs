@@ -34,9 +34,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::alert_delivery::Delivered;
 use crate::caches::ChildKind;
 use crate::caches::child::JobOutcome;
+use crate::caches::integration::Delivered;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::control_port::Sign;
@@ -279,7 +279,7 @@ impl Turn<'_> {
         Ok(self.came(id, outcome, Some(began), before))
     }
 
-    /// Writes what is known of the login before that is sent: the status says where it may go, whoever leads next.
+    /// Writes what is known of the login before that is sent: the status says where it may go, for the next leader too.
     async fn note(&self, before: &mut IntegrationStatus) -> Result<(), write::Error> {
         if !self.login.is_noted(before) || before.observed_generation != self.integration.metadata.generation {
             let status = self.steps(before).standing(true);

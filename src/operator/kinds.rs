@@ -61,7 +61,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
             CachedPolicy::from,
         );
     }
-    // Whole: whoever makes Teams may do more than fill a cache.
+    // Whole: who may create Teams could do worse than fill a cache.
     watches::objects::<Team, _>(context, Api::all(context.client.clone()), None, |caches| &caches.teams, |team| team);
     watches::namespaces(context);
     watches::platform(context);

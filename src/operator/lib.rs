@@ -6,6 +6,7 @@
 mod admission;
 mod agent;
 mod alert_delivery;
+mod alert_queue;
 mod caches;
 mod children;
 mod context;
@@ -60,7 +61,7 @@ pub fn open(context: &Arc<Context>, sign: Option<Sign>) {
 }
 
 /// Reconciles for as long as this process leads. When `stop` turns true it finishes the work at hand, leading all the
-/// while; when it leads no longer it leaves that where it is, since another may begin any moment: whoever leads next puts
+/// while; when it leads no longer it leaves that where it is, since another may begin any moment: the next leader puts
 /// right what is half done, as after a kill.
 pub async fn run(context: Arc<Context>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
     let until_stopped = async move {

@@ -40,7 +40,7 @@ pub struct ByPhase {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByAgent {
-    /// Whoever scrapes the manager calls the manager's own namespace `namespace`.
+    /// A scraper sets the label `namespace` to the manager's own namespace.
     pub agent_namespace: String,
     pub agent: String,
 }

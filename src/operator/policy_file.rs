@@ -1,6 +1,6 @@
 //! The team's guardrail policies as agents' pods find them: which of a namespace's policies are in the file, and its text. Pure.
 //!
-//! The Team controller makes the file, and tells the policy controller by [`TeamPolicies`] what came of each policy.
+//! The Team controller makes the file, and tells the policy controller by [`TeamPolicies`](crate::caches::guardrail_policy::TeamPolicies) what came of each policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,50 +9,10 @@ use slipway_api::contract::policies::{FILE_BYTES_MAX, PolicyFile};
 use slipway_api::guardrail_policy::{DEFAULT, DEFAULT_NAMES};
 use slipway_api::{TeamSpec, ids};
 
-use crate::caches::guardrail_policy::CachedPolicy;
+use crate::caches::guardrail_policy::{CachedPolicy, LeftOut, Policies};
 
 /// What the file has beside its policies: two lists of ids, each of which has at most 66 bytes.
 const FRAME_BYTES: usize = 4 * 1024;
-
-/// The policies of a namespace, by name.
-pub(crate) type Policies = BTreeMap<String, Arc<CachedPolicy>>;
-
-/// What came of a team's policies.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TeamPolicies {
-    /// Those that are not in the file, and why.
-    pub left_out: BTreeMap<String, LeftOut>,
-    /// How many agents are held to each.
-    pub agents: BTreeMap<String, usize>,
-    /// Those that are in the file as it was written. None while there is no file.
-    pub given: Option<BTreeSet<String>>,
-}
-
-/// Why a policy is not in the team's file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LeftOut {
-    Invalid(String),
-    /// The others fill it.
-    NoRoom,
-}
-
-impl LeftOut {
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Invalid(_) => "PolicyInvalid",
-            Self::NoRoom => "NoRoom",
-        }
-    }
-
-    pub(crate) fn message(&self) -> String {
-        match self {
-            Self::Invalid(why) => why.clone(),
-            Self::NoRoom => format!(
-                "the policies of the team have more than {FILE_BYTES_MAX} bytes together, which is the most that pods are given; those that the Team requires come first, then the defaults, then the others by name"
-            ),
-        }
-    }
-}
 
 /// The policies that a Team requires, by name.
 pub(crate) fn required(team: &TeamSpec) -> BTreeSet<String> {

@@ -51,12 +51,12 @@ fn binary(mut number: i128) -> String {
     format!("{number}{suffix}")
 }
 
-/// `digits` times so many powers of ten.
+/// `digits` times a power of ten.
 fn decimal(mut digits: i128, mut power: i32, as_exponent: bool) -> Option<String> {
     if digits == 0 {
         return Some("0".to_owned());
     }
-    // After so many tens nothing is left of any number but its sign.
+    // Divided by ten this often, any number is zero but for its sign.
     power = power.max(SMALLEST - 40);
     while power < SMALLEST {
         (digits, power) = (away(digits, 10), power + 1);

@@ -362,8 +362,8 @@ impl Tenancy {
     }
 
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
-    /// and scores of samples after a month, and feedback after so many days. Whose rows there are is asked of the database, and who is there of the API
-    /// server: nothing has to be remembered.
+    /// and scores of samples after a month, and feedback after `feedback_days`. Whose rows there are is asked of the database, and who is
+    /// there of the API server: nothing has to be remembered.
     pub async fn settle(&self, census: &impl Census, feedback_days: u32, retention: &Retention) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
             let known = self.tenants.teams_of(cluster).await?;

@@ -13,10 +13,10 @@ use slipway_mlflow::trace_id;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::caches::guardrail_policy::TeamPolicies;
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
-use crate::policy_file::TeamPolicies;
 use crate::settings::{AgentDefaults, Platform, RetentionDays, Settings, TeamNetwork, WorkerSettings};
 use crate::tenancy::Tenancy;
 

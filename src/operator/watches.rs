@@ -206,7 +206,7 @@ pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<St
                 tell_owner(&context, kind, &object);
             }
             WatchEvent::Listing => {}
-            // Whoever owned what is gone finds out at the next resync.
+            // The owner of a child that is gone finds out at the next resync.
             WatchEvent::Listed(keys) => drop(cache.retain(scope.as_deref(), &keys)),
         };
         let readiness = Some(&context.caches.made).filter(|_| !kind.is_optional());

@@ -1,4 +1,4 @@
-//! The canonical form: YAML that is the same bytes for the same values, whoever writes it.
+//! The canonical form: YAML that is the same bytes for the same values, from any writer.
 //!
 //! Keys are sorted, but `apiVersion`, `kind` and `metadata` come first; nesting is two spaces; a string stands bare
 //! where no reader of YAML 1.1 or 1.2 could take it for anything else, as a literal block where it has lines and

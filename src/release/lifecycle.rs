@@ -1,7 +1,7 @@
 //! The life of a release, as one function from where it stands and what happened to where it stands then.
 //!
 //! What may be told twice after a crash changes nothing the second time; a verdict may not be told twice, because
-//! whoever sends it again is mistaken about the release, or forging.
+//! a sender that repeats it is mistaken about the release, or forging.
 
 use std::fmt;
 

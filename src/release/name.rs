@@ -1,6 +1,6 @@
 //! Names of people and programs, as they are written down: nothing in them that is not seen.
 
-/// A name on one line of at most so many bytes. Controls, format characters (Unicode's Cf, and with them all that change
+/// A name on one line of at most this many bytes. Controls, format characters (Unicode's Cf, and with them all that change
 /// the direction of text) and what else is drawn as nothing are left out: with them a name could be pushed out of sight,
 /// or read as another.
 pub fn plain_name(text: &str, most: usize) -> String {

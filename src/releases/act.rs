@@ -20,8 +20,8 @@ use super::agent_status::ReleasePart;
 use super::context::Context;
 use super::draft::{By, Draft};
 use super::history::AgentHistory;
-use super::plan::Step;
-use super::projection::Shown;
+use super::shown::Shown;
+use super::step::Step;
 use super::{MANAGER, author, git, projection};
 
 /// The field manager of what is written to specs that people own.
@@ -59,13 +59,13 @@ pub(super) async fn act(context: &Context, key: &Key, agent: &Agent, past: &Agen
             let event = EventSpec { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
             let payload = json!({"version": version, "message": why});
             context.events.publish_once(&about(agent), event, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
-            unask(context, agent).await
+            remove_annotation(context, agent).await
         }
         Step::RemoveAnnotation { news } => {
             if news {
                 tell(context, agent, past).await;
             }
-            unask(context, agent).await
+            remove_annotation(context, agent).await
         }
         Step::Activate { version, note } => {
             let manifest = manifest(context, key, agent, version).await?;
@@ -173,7 +173,7 @@ pub(super) fn about(agent: &Agent) -> ObjectReference {
     agent.object_ref(&())
 }
 
-async fn unask(context: &Context, agent: &Agent) -> Result<Done, Error> {
+async fn remove_annotation(context: &Context, agent: &Agent) -> Result<Done, Error> {
     let key = Key::of(agent);
     let api: Api<Agent> = Api::namespaced(context.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::DEPLOY_RELEASE: Value::Null}}});
@@ -272,7 +272,7 @@ async fn stand_agent(context: &Context, key: &Key, part: &ReleasePart) -> Result
 /// Tells of the release that runs now. Twice is once.
 async fn tell(context: &Context, agent: &Agent, past: &AgentHistory) {
     let Some(active) = &past.active else { return };
-    let previous = super::plan::agent_release(agent).unwrap_or(0);
+    let previous = super::agent_status::agent_release(agent).unwrap_or(0);
     let (reason, action, verb) = if active.is_again() {
         ("ReleaseDeployed", "Deploy", "was deployed again")
     } else if active.evaluated.is_some() {

@@ -11,10 +11,9 @@ use slipway_api::condition::{
 };
 use slipway_release::{Status, content_of};
 
-use super::candidate::{Candidate, on_canary};
+use super::candidate::{Candidate, on_canary, waiting};
 use super::history::AgentHistory;
-use super::plan::Seen;
-use super::projection;
+use super::seen::Seen;
 
 /// What is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -82,7 +81,7 @@ fn approval(seen: &Seen, candidate: Option<&Candidate>) -> Option<Finding> {
     let Seen { agent, past, .. } = *seen;
     let meanwhile = past.active.as_ref().map_or_else(|| "nothing runs".to_owned(), |active| format!("release v{} runs", active.version));
     if let Some(pending) = &past.pending {
-        let waits = projection::waiting(candidate.map(|candidate| &candidate.evaluation));
+        let waits = waiting(candidate.map(|candidate| &candidate.evaluation));
         return Some(Finding::unknown(
             APPROVED,
             PENDING_EVALUATION,
@@ -147,10 +146,15 @@ pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted 
     }
 }
 
+/// The version that the Agent's status names.
+pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
+    agent.status.as_ref()?.active_release.and_then(|version| u64::try_from(version).ok())
+}
+
 /// What to say when the cluster has seen releases that Git does not have: nothing is recorded upon a history that was
 /// lost, and nothing of it is deleted from the cluster.
 pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
-    let known = super::plan::agent_release(agent)?;
+    let known = agent_release(agent)?;
     (known > past.highest).then(|| {
         let message = format!(
             "release v{known} is the active one, but the history ends at v{}; restore {}.git from a mirror or a backup. To begin anew instead: \

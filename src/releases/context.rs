@@ -23,11 +23,12 @@ use slipway_state::history::History;
 use tokio::time::Instant;
 
 use super::author;
-use super::candidate::{Run, Runs};
 use super::debounce::Debounce;
 use super::integrated::Integrated;
-use super::projection::Shown;
-use super::references::{self, Found, Kind, Name, References};
+use super::name::{Kind, Name};
+use super::references::{self, Found, References};
+use super::run::{Run, Runs};
+use super::shown::Shown;
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::plan::{Patience, Wait};
+use super::seen::Patience;
+use super::step::Wait;
 
 /// A content that stands so long is recorded.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_secs(2);

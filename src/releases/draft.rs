@@ -9,12 +9,13 @@ use slipway_release::{Artifact, Metadata, Resolved, diff};
 use slipway_release::{blank, content_of as content};
 
 use super::history::AgentHistory;
-use super::projection::{Request, Shown};
-use super::references::{Differs, Name};
+use super::name::Name;
+use super::references::Differs;
+use super::shown::{MAX_NAME_CHARS, Request, Shown};
 
 /// The longest changelog; an AgentRelease takes as much.
 const CHANGELOG_MAX: usize = 4096;
-/// So many things are named in a changelog.
+/// How many things a changelog names.
 const NAMED: usize = 8;
 
 /// A release that is to be recorded.
@@ -31,9 +32,9 @@ pub(super) struct Draft {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum By {
     Known(String),
-    /// Whoever wrote the Agent's spec last.
+    /// The last writer of the Agent's spec.
     Spec,
-    /// Whoever wrote this last.
+    /// The last writer of this.
     Named(Name),
     /// Nobody: the image's tag was moved.
     Nobody,
@@ -76,7 +77,7 @@ fn key(agent: &Agent, past: &AgentHistory, resolved: &Resolved) -> String {
     let hash = hex::encode(Sha256::digest(told.to_string()));
     let end = format!("-{}-{}", &hash[..10], agent.metadata.generation.unwrap_or_default());
     let name = agent.name_any();
-    let room = super::projection::MAX_NAME_CHARS - end.len();
+    let room = MAX_NAME_CHARS - end.len();
     format!("{}{end}", name[..name.floor_char_boundary(room)].trim_end_matches('-'))
 }
 
@@ -106,7 +107,7 @@ fn changelog(agent: &Agent, past: &AgentHistory, resolved: &Resolved, differs: &
 }
 
 fn is_in_both(before: &Artifact, now: &Artifact, name: &Name) -> bool {
-    use super::references::Kind;
+    use super::name::Kind;
     let names = |artifact: &Artifact| {
         let list = match name.kind {
             Kind::Tool => artifact.agent.tools.clone(),

@@ -8,13 +8,13 @@ use slipway_cluster::Key;
 use slipway_release::{Artifact, Current, Status};
 use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
 
-use super::candidate::Evaluated;
+use super::evaluated::Evaluated;
 use super::history::{Active, AgentHistory, Pending, Version};
 use super::note::Note;
-use super::plan::Asked;
-use super::projection::Shown;
+use super::seen::Asked;
+use super::shown::Shown;
 
-/// So many of the newest versions are looked at: more than the cluster keeps.
+/// How many of the newest versions are looked at: more than the cluster keeps.
 const NEWEST: usize = 5;
 
 /// Does something with the history that blocks.

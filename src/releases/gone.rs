@@ -12,8 +12,8 @@ use slipway_cluster::Key;
 use tokio::time::Instant;
 
 use super::act::{self, Error};
-use super::candidate::Runs;
 use super::context::{Context, GRACE};
+use super::run::Runs;
 use super::{author, git, projection};
 
 /// How long to wait before the history is asked again for who is in it.

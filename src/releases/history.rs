@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use slipway_release::{Artifact, Status};
 
-use super::candidate::Evaluated;
+use super::evaluated::Evaluated;
 use super::note::Note;
 
 /// One agent's history.

@@ -1,7 +1,7 @@
 //! The release controller, which the role `state` runs: every change of what an agent runs is a version in Git.
 //!
-//! `context` has the caches, and `git` asks the history; `plan` decides, pure, on one step at a time, with `references` (what
-//! names stand for), `projection` (AgentReleases) and `agent_status`; `act` takes the step.
+//! `context` has the caches, and `git` asks the history; `plan` decides, pure, from all that was `seen` on one `step` at a time, with
+//! `references` (what names stand for), `projection` (AgentReleases) and `agent_status`; `act` takes the step.
 
 mod act;
 mod agent_status;
@@ -10,14 +10,20 @@ mod candidate;
 mod context;
 mod debounce;
 mod draft;
+mod evaluated;
 mod git;
 mod gone;
 mod history;
 mod integrated;
+mod name;
 mod note;
 mod plan;
 mod projection;
 mod references;
+mod run;
+mod seen;
+mod shown;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -34,11 +40,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use act::Error;
-pub use candidate::is_judged;
 pub use context::{Context, Moved, Settings, watch_all};
 use history::AgentHistory;
-use plan::{Asked, Patience, Seen, Step};
-use projection::Shown;
+pub use run::is_judged;
+use seen::{Asked, Patience, Seen};
+use shown::Shown;
+use step::Step;
 
 /// The field manager of what this controller writes.
 const MANAGER: &str = "slipway/release";

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::references::{Kind, Name};
+use super::name::{Kind, Name};
 
 const BEGINNING: &str = "deployed again";
 const EDITED: &str = "; edited since: ";

@@ -5,124 +5,23 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slipway_api::{Agent, labels};
 use slipway_release::gate;
 use slipway_release::lifecycle::{self, Event};
-use slipway_release::{Artifact, Resolved, Status, autoscaled, content_of as content, pinned_content};
+use slipway_release::{Resolved, Status, autoscaled, content_of as content, pinned_content};
 
-use super::agent_status::{self, ReleasePart};
-use super::candidate::{self, Candidate, Evaluated, Runs, Verdict};
+use super::agent_status::{self, agent_release};
+use super::candidate::{self, Candidate, Verdict};
 use super::draft::{self, Draft};
+use super::evaluated::Evaluated;
 use super::history::{Active, AgentHistory, Pending};
 use super::note::{Image, Note};
-use super::projection::{self, Shown};
-use super::references::{References, differs, pinned_digest};
-
-/// All that a decision depends on.
-pub(super) struct Seen<'a> {
-    /// With its managed fields, where the annotation of a rollback is there or a release is to be recorded.
-    pub agent: &'a Agent,
-    pub past: &'a AgentHistory,
-    /// What the cluster has of its releases.
-    pub shown: &'a [Shown],
-    pub references: &'a References,
-    /// The EvaluationRuns of its releases and its canary.
-    pub runs: &'a Runs,
-    /// Whether a comparison of words may judge for a gate.
-    pub allow_heuristic: bool,
-    /// The version that the annotation asks for, as it was found.
-    pub asked: Option<&'a Asked>,
-    /// Who owns the spec, if GitOps does. It counts with the annotation alone.
-    pub owner: Option<&'a str>,
-    /// Who asked for the rollback, and when.
-    pub by: &'a str,
-    pub asked_at: Option<Timestamp>,
-    /// Whether the present content has stood still long enough, and the image was waited for.
-    pub patience: Patience,
-    pub now: Timestamp,
-}
-
-/// How long a change has stood, and an image been waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Patience {
-    pub content: bool,
-    pub image: bool,
-}
-
-impl Patience {
-    pub(super) const OVER: Self = Self { content: true, image: true };
-}
-
-/// The release that somebody wants to run again.
-#[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub version: u64,
-    /// What it holds and where it stands, or why it cannot be believed.
-    pub found: Result<(Artifact, Status), String>,
-}
-
-/// The next thing to do.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Step {
-    /// Nothing, until something changes or time has passed.
-    Wait(Wait),
-    /// Tells that a rollback cannot be, and takes its annotation away.
-    Refuse { version: String, why: String },
-    /// In Git: makes a version active, or writes another note beside the active one.
-    Activate { version: u64, note: Note },
-    /// In Git: records a version, active at once or, held by a gate, waiting for its evaluation.
-    Record(Box<Draft>),
-    /// In Git: makes the version active that has passed its evaluation.
-    Approve { version: u64, evaluated: Evaluated },
-    /// In Git: rejects the version that has not.
-    Reject { version: u64, evaluated: Evaluated },
-    /// In Git: archives the version that waits, because the Agent is back at one that was decided on before.
-    Supersede { version: u64, by: u64 },
-    /// On the Agent, one merge patch: the content of the active release in the place of what was rejected.
-    Revert { patch: Value, rejected: u64 },
-    /// On the Agent, one merge patch: a release's content, and the annotation goes. Tells of the release, if that is news
-    /// and the status will not tell, because it names the release already.
-    Patch { patch: Value, news: bool },
-    /// On the Agent: the annotation goes. The same of the release.
-    RemoveAnnotation { news: bool },
-    /// Makes an AgentRelease.
-    CreateRelease { version: u64 },
-    /// Writes the status of one.
-    WriteReleaseStatus { name: String, status: Box<slipway_api::AgentReleaseStatus> },
-    /// Deletes one.
-    Prune { name: String },
-    /// Writes our part of the Agent's status, and tells of the release that it names, if that is news.
-    WriteAgentStatus { part: ReleasePart, news: bool },
-}
-
-impl Step {
-    /// Whether it ends somebody's request because nothing has changed. The request may be heard of sooner than a change that
-    /// was made before it, as each comes by a watch of its own.
-    pub(super) fn is_skip(&self) -> bool {
-        matches!(self, Self::WriteReleaseStatus { status, .. } if status.phase == Some(Status::Skipped))
-    }
-
-    /// Whether it depends on who wrote the Agent, which is not kept, or writes down what the Agent says.
-    pub(super) fn needs_live(&self) -> bool {
-        matches!(self, Self::Record(_) | Self::Revert { .. })
-    }
-}
-
-/// Why there is nothing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// All is as it should be.
-    Done,
-    /// A change has to stand still first. The number tells it from others.
-    Change(u64),
-    /// A first release waits for its image to be known.
-    Image,
-    /// The agent cannot have one now: it is suspended, or names what is not there.
-    Unable,
-}
+use super::projection;
+use super::references::{differs, pinned_digest};
+use super::seen::Seen;
+use super::step::{Step, Wait};
 
 pub(super) fn next(seen: &Seen) -> Step {
     let Seen { agent, past, .. } = *seen;
@@ -242,11 +141,6 @@ fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
         let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
         agent_status::differs(agent, &part, seen.now).map(|part| Step::WriteAgentStatus { part, news })
     })
-}
-
-/// The version that the Agent's status names.
-pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
-    agent.status.as_ref()?.active_release.and_then(|version| u64::try_from(version).ok())
 }
 
 /// The Agent as it runs: its own spec, or that of the release that it is pinned to.

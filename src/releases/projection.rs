@@ -8,116 +8,20 @@ use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, PENDING_EVALUATION, READY, RECONCILING};
 use slipway_api::release::ReleaseEvaluation;
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
-use slipway_cluster::json::hash as hash_of;
 use slipway_release::Status;
-use slipway_release::gate::MAX_ATTEMPTS;
 
-use super::candidate::{Candidate, Evaluated, Runs, worst_cases};
+use super::candidate::{Candidate, waiting};
+use super::evaluated::Evaluated;
 use super::history::{AgentHistory, Version};
-use super::plan::Step;
-use super::{MANAGER, author};
+use super::run::{Runs, worst_cases};
+use super::shown::{MAX_NAME_CHARS, Request, Shown};
+use super::step::Step;
 
-/// The longest name of an AgentRelease.
-pub(super) const MAX_NAME_CHARS: usize = 63;
 /// The longest author and changelog in one.
 const MAX_AUTHOR_BYTES: usize = 256;
 const MAX_CHANGELOG_BYTES: usize = 4096;
-/// So many releases stay that were not made because nothing had changed.
+/// How many releases stay that were not made because nothing had changed.
 const MAX_SKIPPED: usize = 3;
-
-/// An AgentRelease, as far as it matters here.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
-pub(super) struct Shown {
-    pub name: String,
-    pub uid: String,
-    pub resource_version: u64,
-    /// The Agent that it names.
-    pub agent: String,
-    /// The version that it stands for, as Git has it. None while it was not recorded.
-    pub version: Option<u64>,
-    /// Whether we made it, as far as it says. Its status may say so, which anybody may have written; or it says nothing, because
-    /// the API server throws the book of writers away that it cannot bring up to date.
-    pub is_made: bool,
-    /// The version in its name, and in its label where the book does not say that we made it.
-    pub numbered: Option<u64>,
-    /// What its pods were said to run.
-    pub run_hash: Option<String>,
-    /// What was said of its evaluation.
-    pub evaluation: Option<ReleaseEvaluation>,
-    /// Of the status, for comparison.
-    pub status: u64,
-    /// What somebody asks for, or asked for, by it; none of those that we made.
-    pub request: Option<Request>,
-    pub created: i64,
-    pub deleting: bool,
-    /// Whether it asked for a release when nothing had changed, and was told so. What Git has recorded is not.
-    pub skipped: bool,
-    /// Whether GitOps would make it anew if it were deleted.
-    pub gitops: bool,
-}
-
-/// What somebody asks for by an AgentRelease.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Request {
-    pub changelog: Option<String>,
-    pub author: String,
-    pub conditions: Vec<Condition>,
-}
-
-impl Shown {
-    pub(super) fn of(release: &AgentRelease) -> Self {
-        let meta = release.meta();
-        let mut status = release.status.clone().unwrap_or_default();
-        status.conditions = condition::ours(status.conditions);
-        let skipped = status.phase == Some(Status::Skipped);
-        let entries = meta.managed_fields.iter().flatten();
-        let writers: Vec<_> = entries
-            .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()))
-            .map(|entry| entry.manager.as_deref())
-            .collect();
-        let is_ours = writers.contains(&Some(MANAGER));
-        let number = release.name_any().rsplit_once("-v").and_then(|(_, number)| number.parse().ok());
-        let labelled = release.labels().get(labels::RELEASE).and_then(|label| label.parse().ok());
-        let request = (!is_ours).then(|| Request {
-            changelog: release.spec.changelog.clone(),
-            author: author::of_request(meta, release.spec.author.as_deref()),
-            conditions: status.conditions.clone(),
-        });
-        Self {
-            name: release.name_any(),
-            uid: release.uid().unwrap_or_default(),
-            resource_version: release.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
-            agent: release.spec.agent.clone(),
-            version: None,
-            is_made: is_ours || writers.is_empty() || (status.version.is_some() && !skipped),
-            numbered: number.filter(|_| is_ours || number == labelled),
-            run_hash: status.run_hash.clone(),
-            evaluation: status.evaluation.clone(),
-            status: hash(&status),
-            request,
-            created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
-            deleting: meta.deletion_timestamp.is_some(),
-            skipped: skipped && !is_ours,
-            gitops: slipway_api::gitops::owner(meta).is_some(),
-        }
-    }
-
-    /// Whether all was said of it: nothing had changed.
-    pub(super) fn is_skipped(&self) -> bool {
-        self.skipped && self.version.is_none()
-    }
-
-    /// By which a person's release is known in Git: another one may bear the same name later.
-    pub(super) fn key(&self) -> String {
-        let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
-        format!("{}-{}", self.name, uid.to_ascii_lowercase())
-    }
-}
-
-fn hash(status: &AgentReleaseStatus) -> u64 {
-    hash_of(&serde_json::to_value(status).unwrap_or_default())
-}
 
 /// The next thing that the cluster does not show as it is.
 pub(super) fn step(past: &AgentHistory, shown: &[Shown], candidate: Option<&Candidate>, runs: &Runs) -> Option<Step> {
@@ -166,7 +70,7 @@ pub(super) fn differs(past: &AgentHistory, shown: &Shown, candidate: Option<&Can
     let line = past.versions.get(&version)?;
     let evaluation = evaluation(past, version, line, shown, candidate).map(|evaluation| with_cases(evaluation, shown, runs));
     let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, line, evaluation) };
-    (hash(&status) != shown.status).then_some(status)
+    (!shown.says(&status)).then_some(status)
 }
 
 /// Says what pods of the active release run, as the operator says, if its AgentRelease does not say so already. It has to be
@@ -264,27 +168,20 @@ fn ready(line: &Version, edited: Option<&str>, evaluation: Option<&ReleaseEvalua
     }
 }
 
-/// What a release waits for.
-pub(super) fn waiting(evaluation: Option<&ReleaseEvaluation>) -> String {
-    let Some(evaluation) = evaluation else { return "waits for its evaluation".to_owned() };
-    let why = evaluation.verdict.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-    format!("waits for its evaluation: EvaluationRun {}, attempt {} of {MAX_ATTEMPTS}{why}", evaluation.run, evaluation.attempt)
-}
-
 /// What makes a release that was asked for when nothing had changed say which version stands.
 pub(super) fn skips(shown: &Shown, request: &Request, version: u64, (stands, now): (&str, Timestamp)) -> Option<AgentReleaseStatus> {
     let message = format!("nothing has changed since v{version}, which {stands}; no version was made");
     let conditions = condition::conditions(vec![Finding::new(READY, true, "Skipped", message)], &request.conditions, None, now);
     let version = i64::try_from(version).ok();
     let status = AgentReleaseStatus { version, phase: Some(Status::Skipped), conditions, ..AgentReleaseStatus::default() };
-    (hash(&status) != shown.status).then_some(status)
+    (!shown.says(&status)).then_some(status)
 }
 
 /// What makes a release that cannot be made yet say so, if it does not already.
 pub(super) fn waits(shown: &Shown, request: &Request, reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
     let conditions = condition::conditions(vec![Finding::new(READY, false, reason, message)], &request.conditions, None, now);
     let status = AgentReleaseStatus { conditions, ..AgentReleaseStatus::default() };
-    (hash(&status) != shown.status).then_some(status)
+    (!shown.says(&status)).then_some(status)
 }
 
 /// The AgentRelease of a version that was made without one.

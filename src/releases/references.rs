@@ -1,64 +1,13 @@
 //! What an agent's names stand for now, and how that compares with what they stood for in a release.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Serialize;
 use slipway_api::{AgentSpec, ids};
 use slipway_release::{Artifact, Resolved};
 
+use super::name::{Kind, Name};
 use super::note::{Image, Note};
-
-/// A kind of thing that agents name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
-    Tool,
-    Skill,
-    KnowledgeBase,
-    Integration,
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [Self::Tool, Self::Skill, Self::KnowledgeBase, Self::Integration];
-
-    pub(super) fn folder(self) -> &'static str {
-        match self {
-            Self::Tool => "tools",
-            Self::Skill => "skills",
-            Self::KnowledgeBase => "knowledge_bases",
-            Self::Integration => "integrations",
-        }
-    }
-
-    pub(super) fn of(folder: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.folder() == folder)
-    }
-}
-
-/// Something that an agent names.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Name {
-    pub kind: Kind,
-    pub name: String,
-}
-
-impl Name {
-    pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
-        Self { kind, name: name.into() }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Kind::Tool => "tool",
-            Kind::Skill => "skill",
-            Kind::KnowledgeBase => "knowledge base",
-            Kind::Integration => "integration",
-        };
-        write!(f, "{kind} {}", self.name)
-    }
-}
 
 /// All that a spec names.
 pub(super) fn names(spec: &AgentSpec) -> BTreeSet<Name> {

@@ -13,8 +13,10 @@ use slipway_release::Status;
 
 use super::draft::By;
 use super::history::AgentHistory;
-use super::plan::{Patience, Step, Wait, effective};
-use super::references::{Kind, Name};
+use super::name::{Kind, Name};
+use super::plan::effective;
+use super::seen::Patience;
+use super::step::{Step, Wait};
 use cluster::Cluster;
 
 /// An agent with versions 1 to `count`, each another prompt.

@@ -270,7 +270,7 @@ async fn ask<B: Brought, A>(
 }
 
 /// The Service that a request goes to, and its endpoint.
-struct Way {
+struct Upstream {
     destination: Destination,
     endpoint: Arc<Endpoint>,
 }
@@ -305,9 +305,9 @@ async fn send(
     };
     let Relay { transport, endpoints, .. } = &context.relay;
     let Question { method, path, by } = question;
-    let (mut way, body) = match target.item.data.canary_share() {
+    let (mut upstream, body) = match target.item.data.canary_share() {
         None => match endpoints.find(target, Destination::Agent).await {
-            Ok(endpoint) => (Way { destination: Destination::Agent, endpoint }, body.bytes().await?),
+            Ok(endpoint) => (Upstream { destination: Destination::Agent, endpoint }, body.bytes().await?),
             Err(error) => return Err(body.refuse(error).await),
         },
         // Boxed: it is rare, and would make the future of every call large. The choice takes the body.
@@ -317,18 +317,18 @@ async fn send(
         }
     };
     let message = Message { method, path, body };
-    let again = (way.destination != Destination::Agent).then(|| message.clone());
-    let mut sent = timeout(response_timeout, deliver(call, target, &way, message)).await;
+    let again = (upstream.destination != Destination::Agent).then(|| message.clone());
+    let mut sent = timeout(response_timeout, deliver(call, target, &upstream, message)).await;
     let unreachable = match &sent {
         Ok(Err(TransportError::Unreachable(cause))) => Some(cause.to_string()),
         _ => None,
     };
     if let (Some(why), Some(message)) = (unreachable, again) {
         // No byte was sent.
-        endpoints.avoid(&way.destination.key(&target.key), &why);
-        way = Box::pin(fall_back(call, target, way.destination)).await?;
+        endpoints.avoid(&upstream.destination.key(&target.key), &why);
+        upstream = Box::pin(fall_back(call, target, upstream.destination)).await?;
         let left = response_timeout.saturating_sub(begun.elapsed());
-        sent = timeout(left, Box::pin(deliver(call, target, &way, message))).await;
+        sent = timeout(left, Box::pin(deliver(call, target, &upstream, message))).await;
     }
     let response = match sent {
         Ok(Ok(response)) => response,
@@ -345,37 +345,37 @@ async fn send(
         return Ok((response, permit));
     }
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::MISDIRECTED_REQUEST) {
-        endpoints.forget(&way.destination.key(&target.key));
+        endpoints.forget(&upstream.destination.key(&target.key));
     }
     Err(Box::pin(response::refusal(target, response, matches!(transport, AgentTransport::ApiServer(_)))).await)
 }
 
-/// The way to the track of a call to an agent with a canary, and the body that the call has then.
-async fn choose(call: &Call, target: &Target, weight: u8, by: &By, body: Bytes) -> Result<(Way, Bytes), Error> {
+/// The upstream of a call to an agent with a canary, and the body that the call has then.
+async fn choose(call: &Call, target: &Target, weight: u8, by: &By, body: Bytes) -> Result<(Upstream, Bytes), Error> {
     let shares = Shares { uid: &target.item.data.uid, weight };
     let (destination, body) = shares.choose(by, body, |bytes| call.slot.charge(bytes))?;
-    let way = match call.context.relay.endpoints.find_track(target, destination).await {
-        Some(endpoint) => Way { destination, endpoint },
+    let upstream = match call.context.relay.endpoints.find_track(target, destination).await {
+        Some(endpoint) => Upstream { destination, endpoint },
         None => fall_back(call, target, destination).await?,
     };
-    Ok((way, body))
+    Ok((upstream, body))
 }
 
-/// The way to the agent's own Service, in the place of that of a track.
-async fn fall_back(call: &Call, target: &Target, from: Destination) -> Result<Way, Error> {
+/// The agent's own Service, in the place of that of a track.
+async fn fall_back(call: &Call, target: &Target, from: Destination) -> Result<Upstream, Error> {
     if let Destination::Of(track) = from {
         call.context.metrics.fallback(track.as_str());
     }
     let destination = Destination::Agent;
-    Ok(Way { destination, endpoint: call.context.relay.endpoints.find(target, destination).await? })
+    Ok(Upstream { destination, endpoint: call.context.relay.endpoints.find(target, destination).await? })
 }
 
-async fn deliver(call: &Call, target: &Target, way: &Way, message: Message) -> Result<http::Response<AgentBody>, TransportError> {
+async fn deliver(call: &Call, target: &Target, upstream: &Upstream, message: Message) -> Result<http::Response<AgentBody>, TransportError> {
     let Message { method, path, body } = message;
-    let headers = headers(&call.headers, &call.id, way.endpoint.token.as_ref(), &body);
+    let headers = headers(&call.headers, &call.id, upstream.endpoint.token.as_ref(), &body);
     let request = AgentRequest { method, path, headers, content: Content::Whole(body) };
-    let service = way.destination.key(&target.key);
-    call.context.relay.transport.send(&service, way.endpoint.address, request).await
+    let service = upstream.destination.key(&target.key);
+    call.context.relay.transport.send(&service, upstream.endpoint.address, request).await
 }
 
 /// Without a body there is no media type.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::json;
 use slipway_api::ids;
 use slipway_evaluation::wire;
-use slipway_http::once::OnceAccess;
+use slipway_http::single_use::SingleUseAccess;
 use slipway_http::token::Verifier;
 use slipway_http::{Error, Method, Reply, Request};
 
@@ -22,7 +22,7 @@ const MAX_TARGET_BYTES: usize = 4096;
 pub(crate) struct Control {
     agent: Arc<Agent>,
     /// By tokens for the agent, or for those that evaluate it.
-    access: OnceAccess,
+    access: SingleUseAccess,
     evaluations: Arc<Evaluations>,
 }
 
@@ -31,7 +31,7 @@ impl Control {
         let evaluations = Evaluations::new(Arc::clone(&agent), Limits::default());
         let id = &agent.identity.agent_id;
         let audience = if agent.evaluator.is_some() { ids::evaluator(id) } else { id.clone() };
-        Self { agent, access: OnceAccess::new(audience, key), evaluations }
+        Self { agent, access: SingleUseAccess::new(audience, key), evaluations }
     }
 
     /// The process is to end.

@@ -1,5 +1,5 @@
 //! Projects for agents: a program that keeps the runtime contract, its tests, its image, and the manifests that deploy and
-//! evaluate it. Pure: the same request is the same bytes, whoever asks and when.
+//! evaluate it. Pure: the same request gives the same bytes, for each caller at any time.
 //!
 //! Programs are files that run as they lie in `templates/`. What differs from request to request stands in `project.json`, which
 //! they read, and in manifests, which are made of values and never of text. So no name can leave its quotes.

@@ -1,4 +1,4 @@
-//! What a project is made of. Whoever fills it in has checked names, images and fields.
+//! What a project is made of. The caller has checked names, images and fields.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

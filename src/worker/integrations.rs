@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context, anyhow};
 use serde::de::DeserializeOwned;
 use slipway_api::contract::EGRESS_PROXY;
-use slipway_http::once::OnceAccess;
+use slipway_http::single_use::SingleUseAccess;
 use slipway_http::token::Verifier;
 use slipway_http::{Error, Reply, Request, StatusCode};
 use slipway_integrations::{Outbound, deliver, probe};
@@ -25,14 +25,14 @@ const CONNECTION_BYTES: u64 = 2 * 1024 * 1024;
 pub(crate) const INTEGRATIONS_BUDGET_BYTES: u64 = CONNECTIONS_MAX as u64 * CONNECTION_BYTES;
 
 pub(crate) struct Integrations {
-    access: Option<OnceAccess>,
+    access: Option<SingleUseAccess>,
     turns: Semaphore,
     outbound: Outbound,
 }
 
 impl Integrations {
     pub(crate) fn new(team: &str, key: Option<Verifier>) -> anyhow::Result<Self> {
-        let access = key.map(|key| OnceAccess::new(team.to_owned(), key));
+        let access = key.map(|key| SingleUseAccess::new(team.to_owned(), key));
         let outbound = Outbound::new(ingest::allowed()?, proxy()?);
         Ok(Self { access, turns: Semaphore::new(CONNECTIONS_MAX), outbound })
     }

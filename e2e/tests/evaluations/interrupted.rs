@@ -20,7 +20,7 @@ fn begun(team: &Team) {
 
 #[test]
 fn a_run_outlives_the_manager() {
-    let team = Team::within(alone(), "eval-manager", &json!({}));
+    let team = Team::within(alone("kills the leading manager"), "eval-manager", &json!({}));
     if !needs_database() {
         return;
     }
@@ -63,7 +63,7 @@ const MANY: u64 = 1000;
 
 #[test]
 fn a_thousand_cases_are_scored_once_whatever_is_killed() {
-    let team = Team::within(alone(), "eval-thousand", &json!({}));
+    let team = Team::within(alone("kills the leading manager and the platform's database"), "eval-thousand", &json!({}));
     if !needs_database() {
         return;
     }

@@ -142,7 +142,7 @@ fn what_is_committed_runs_and_is_released_and_a_rollback_stays() {
 /// A write that changes nothing leaves no trace on an object, but it is a request.
 #[test]
 fn a_controller_that_comes_by_costs_no_request_of_ours() {
-    let team = Team::within(alone(), &fresh("gitops-idle"), &json!({}));
+    let team = Team::within(alone("counts what the installed manager writes"), &fresh("gitops-idle"), &json!({}));
     let ground = Ground::new(
         team,
         &[

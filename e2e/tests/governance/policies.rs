@@ -75,7 +75,7 @@ fn standing(agent: &Agent) -> Value {
 
 #[test]
 fn a_team_begins_with_four_policies_and_what_it_deletes_stays_so() {
-    let team = Team::within(alone(), &fresh("defaults"), &json!({}));
+    let team = Team::within(alone("restarts the installed manager"), &fresh("defaults"), &json!({}));
     let made = policies(&team, &DEFAULTS);
     let spec = |name: &str| made.iter().find(|policy| policy["metadata"]["name"] == name).map(|policy| policy["spec"].clone());
     let latency = spec("default-latency").unwrap_or_default();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Nobody needs longer to send what they have begun to send.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Whoever sends more is none of the platform.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -87,7 +87,7 @@ impl LittleServer {
 }
 
 fn read(stream: &TcpStream) -> std::io::Result<Asked> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line)?;

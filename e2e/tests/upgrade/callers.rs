@@ -10,7 +10,7 @@ use slipway_e2e::Call;
 /// How long each of them thinks before asking again.
 const THOUGHT: Duration = Duration::from_millis(40);
 /// How long whoever finds a door closed knocks again.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Somebody who makes the same call again and again, in a thread of its own, until asked what became of it.
 pub(crate) struct Caller {
@@ -65,7 +65,7 @@ fn ask(call: &Call, says: &str, told: &mut Told) -> Result<(), String> {
     let mut knocked = 0;
     let reply = loop {
         match call.try_send() {
-            Err(error) if is_closed(&error) && began.elapsed() < PATIENCE => {
+            Err(error) if is_closed(&error) && began.elapsed() < RECONNECT_TIMEOUT => {
                 knocked += 1;
                 thread::sleep(THOUGHT);
             }

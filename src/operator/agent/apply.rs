@@ -49,7 +49,7 @@ pub(super) fn in_turn(mut desired: Vec<(ChildKind, Value)>, agent: &Agent, contr
         return desired;
     }
     let key = Key::of(agent);
-    // Whoever stops or restarts it waits for nobody either.
+    // A stop or restart by a person waits for nobody either.
     let restarted = agent.status.as_ref().and_then(|status| status.restarted_at.as_deref());
     if agent.stopped_by().is_some() || agent.restarted_at() != restarted {
         leave_turn(controller, &key);

@@ -1,6 +1,6 @@
 //! The canary of an Agent: whether there is a workload of it, and what becomes of it.
 //!
-//! `tracks` asks what runs ([`wants`]); between bringing and reporting, [`step`] gathers what there is to know (`seen`), decides without
+//! `tracks` asks what runs ([`wants`]); between bringing and reporting, [`step`] gathers what there is to know (`gather`), decides without
 //! asking anybody (`decide`, `ending`, `steps`), and does what follows (`act`, `events`). How the canary stands is all in one status,
 //! which one manager writes: each decision follows from the objects alone, so that a manager that is killed anywhere doubles nothing.
 
@@ -11,7 +11,7 @@ mod ending;
 mod evaluation;
 mod events;
 mod figures;
-mod seen;
+mod gather;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use super::{Progress, routing};
 use crate::context::Context;
 use decide::decide;
 use decision::{Act, Decision};
-use seen::Seen;
+use gather::Seen;
 pub(super) use wants::{Wants, wants};
 
 /// How often a decision is made anew at most: once with the book of the Agent's writers, and once after a refusal.
@@ -90,7 +90,7 @@ pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) 
     if agent.spec.canary.is_none() && agent.canary_status().is_none() && agent.canary_action().is_none() {
         return (Standing::default(), None);
     }
-    let mut seen = seen::gather(agent, progress, context);
+    let mut seen = gather::gather(agent, progress, context);
     let decision = match settle(agent, &mut seen, context).await {
         Ok(Some(decision)) => decision,
         Ok(None) => return (Standing::as_before(agent), None),

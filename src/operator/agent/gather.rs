@@ -16,13 +16,12 @@ use super::flagger;
 use super::released_skills;
 use super::released_tools::{self, Differs, InForce};
 use super::tracks::Workload;
-use crate::caches::guardrail_policy::CachedPolicy;
+use crate::caches::guardrail_policy::{CachedPolicy, TeamPolicies};
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::integrations;
-use crate::policy_file::TeamPolicies;
 use crate::skill_folder::SkillFolder;
 
 /// What an Agent names, as far as it exists, and what surrounds it.

@@ -198,7 +198,7 @@ fn findings(verdict: &Verdict, seen: &Observed) -> Vec<Finding> {
     ]
 }
 
-/// What of a status is this controller's to say: the other parts are written by whoever keeps the releases.
+/// What of a status is this controller's to say: the other parts are written by the release controller.
 fn own(status: AgentStatus) -> AgentStatus {
     let mut conditions = condition::ours(status.conditions);
     conditions.retain(|condition| !condition::OF_RELEASES.contains(&&*condition.type_));

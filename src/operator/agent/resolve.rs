@@ -219,7 +219,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     })
 }
 
-/// An agent that is for the platform alone is closed by the team's network policies, and the runtime refuses whoever gets
+/// An agent that is for the platform alone is closed by the team's network policies, and the runtime refuses callers that get
 /// past them. Another image is not asked to.
 fn access(spec: &AgentSpec, settings: &Settings, own_image: bool, variables: &mut BTreeMap<&'static str, String>) -> Result<(), Stop> {
     let Some(access) = spec.access else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! How many agents may change their pods at once because the platform changed: another image of the runtime, other
 //! defaults, a manager that builds pods differently. What an agent's own author changes goes at once.
 //!
-//! Whoever begins to lead has yet to see each agent. One that is found as it should be is done with. One that is not was
+//! A new leader has yet to see each agent. One that is found as it should be is done with. One that is not was
 //! changed by nobody but the platform, unless its spec changes while it waits. An agent whose new pods do not become
 //! ready keeps its place until its Deployment gives up, after five minutes; its old pods serve all the while.
 

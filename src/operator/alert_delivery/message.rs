@@ -20,7 +20,7 @@ pub(crate) struct AlertTurn<'a> {
     pub now: Timestamp,
 }
 
-/// The same whoever says it, for each attempt.
+/// The same from each manager, for each attempt.
 pub(crate) fn id(integration: &str, alert: &str, stage: AlertStage) -> String {
     let identity = json!([integration, alert, stage.as_str()]).to_string();
     format!("msg_{}", &hex::encode(Sha256::digest(identity))[..26])

@@ -1,7 +1,11 @@
-//! A GuardrailPolicy as it is cached: without its description, and with what is found once, when it arrives.
+//! A GuardrailPolicy as it is cached: without its description, and with what is found once, when it arrives; and what the team
+//! controller finds of all of a team's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kube::core::error_boundary::InvalidObject;
-use slipway_api::contract::policies::PolicyConfig;
+use slipway_api::contract::policies::{FILE_BYTES_MAX, PolicyConfig};
 use slipway_api::{GuardrailPolicy, ids};
 use slipway_cluster::cached::{Cached, Guarded, trimmed};
 
@@ -61,5 +65,45 @@ impl From<Guarded<GuardrailPolicy>> for CachedPolicy {
         let config = PolicyConfig::new(ids::guardrail_policy(whole.metadata.name.as_deref().unwrap_or_default()), &whole.spec);
         let bytes = serde_json::to_vec(&config).map_or(usize::MAX, |json| json.len());
         Self { policy: trimmed(object), fault, bytes, is_unrecorded }
+    }
+}
+
+/// The policies of a namespace, by name.
+pub(crate) type Policies = BTreeMap<String, Arc<CachedPolicy>>;
+
+/// What came of a team's policies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TeamPolicies {
+    /// Those that are not in the file, and why.
+    pub left_out: BTreeMap<String, LeftOut>,
+    /// How many agents are held to each.
+    pub agents: BTreeMap<String, usize>,
+    /// Those that are in the file as it was written. None while there is no file.
+    pub given: Option<BTreeSet<String>>,
+}
+
+/// Why a policy is not in the team's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    Invalid(String),
+    /// The others fill it.
+    NoRoom,
+}
+
+impl LeftOut {
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "PolicyInvalid",
+            Self::NoRoom => "NoRoom",
+        }
+    }
+
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Invalid(why) => why.clone(),
+            Self::NoRoom => format!(
+                "the policies of the team have more than {FILE_BYTES_MAX} bytes together, which is the most that pods are given; those that the Team requires come first, then the defaults, then the others by name"
+            ),
+        }
     }
 }

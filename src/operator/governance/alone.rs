@@ -30,7 +30,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// The same whoever says it: the UID and the second in which it began.
+    /// The same from each manager: the UID and the second in which it began.
     fn id(&self) -> String {
         format!("{}-{}", self.uid, self.begun.as_second())
     }

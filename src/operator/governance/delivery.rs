@@ -93,7 +93,7 @@ pub(super) fn reference(key: &Key, uid: &str) -> ObjectReference {
     }
 }
 
-/// Writes what has changed. Where nothing was written before, whoever led may have been killed between a row and its Event.
+/// Writes what has changed. Where nothing was written before, the leader before may have been killed between a row and its Event.
 pub(super) async fn apply(
     context: &Context,
     tenancy: &Tenancy,

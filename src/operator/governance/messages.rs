@@ -42,7 +42,7 @@ impl Outbox {
         }
     }
 
-    /// Adds messages for those who take them. The end of an alert is for whoever heard of it, whatever they ask for by now; the queue
+    /// Adds messages for those who take them. The end of an alert goes to each that heard of its beginning, whatever it asks for by now; the queue
     /// knows who did.
     pub(super) fn add(&mut self, agent: &Watched, turn: &AlertTurn<'_>) {
         let Some(receivers) = self.subscriptions.get(&agent.key.namespace) else { return };

@@ -220,7 +220,7 @@ async fn ask(context: &Context, watched: &Watched, suspect: &Suspect, version: i
     remembered.push(&this);
     let kept = remembered.len().saturating_sub(MAX_REMEMBERED);
     let annotations = json!({labels::DEPLOY_RELEASE: version.to_string(), labels::ROLLED_BACK: remembered[kept..].join(",")});
-    // Whoever has changed the Agent meanwhile may have mended it.
+    // A change of the Agent meanwhile may have mended it.
     let patch = json!({"metadata": {"resourceVersion": suspect.agent.resource_version(), "annotations": annotations}});
     let api: Api<Agent> = Api::namespaced(context.client.clone(), &watched.key.namespace);
     match api.patch(&watched.key.name, &write::by(MANAGER), &Patch::Merge(&patch)).await {

@@ -112,7 +112,7 @@ impl Login {
     }
 }
 
-/// The pause after so many tests in a row that nobody carried out.
+/// The pause after this many tests in a row that nobody carried out.
 pub(super) fn pause(times: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << times.saturating_sub(1).min(16)).min(MAX_PAUSE)
 }
@@ -151,7 +151,7 @@ pub(super) fn login(seen: &Seen<'_>, before: &IntegrationStatus) -> Login {
     }
     let pinned = before.origin.clone().filter(|_| is_known);
     let first_seen = || spec.origin().filter(|_| is_used);
-    // Whoever wrote the login knows best which host it is for.
+    // The writer of the login knows best which host it is for.
     Login { keys, credentials, origin: own.origin.clone().or(pinned).or_else(first_seen) }
 }
 

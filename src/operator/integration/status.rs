@@ -13,7 +13,7 @@ use slipway_api::worker::ProbeReply;
 use slipway_cluster::event::EventSpec;
 
 use super::plan::{Login, WORKER_UNAVAILABLE};
-use crate::alert_delivery::Delivered;
+use crate::caches::integration::Delivered;
 use crate::fault::Fault;
 
 pub(super) const CONNECTED: &str = "Connected";

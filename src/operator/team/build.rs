@@ -260,7 +260,7 @@ fn agents(more: Vec<LabelSelectorRequirement>) -> LabelSelector {
     LabelSelector { match_expressions: Some(all), ..LabelSelector::default() }
 }
 
-/// What agents always need: to be called by the platform and by those that evaluate them, whoever else may not, to call each other,
+/// What agents always need: to be called by the platform and by those that evaluate them, even where nobody else may, to call each other,
 /// to ask the cluster's name servers (any other could be a way out), and to reach the platform, where database and telemetry are.
 /// Whatever else is needed is a value of the chart.
 fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {

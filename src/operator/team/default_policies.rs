@@ -1,7 +1,7 @@
 //! The four policies that a team begins with: made once, and its admins' from then on. What was deleted stays deleted.
 //!
 //! The Team's status says which were made, written after that. Each is made with a finalizer, which goes once the status has its
-//! name: one that is deleted in between is still there to be found, by whoever leads then, and is not made twice. The name is
+//! name: one that is deleted in between is still there for the next leader to find, and is not made twice. The name is
 //! written under a field manager of its own, so that an earlier version of the manager does not take it out of the status.
 
 use std::collections::HashSet;

@@ -9,8 +9,9 @@ use slipway_cluster::Key;
 use slipway_cluster::event::EventSpec;
 
 use super::namespace;
+use crate::caches::guardrail_policy::{LeftOut, Policies, TeamPolicies};
 use crate::context::Context;
-use crate::policy_file::{self, LeftOut, Policies, TeamPolicies};
+use crate::policy_file;
 use crate::registry::Change;
 
 /// How many policies a message names.

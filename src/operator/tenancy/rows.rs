@@ -1,5 +1,5 @@
 //! The rows of agents that are gone. No finalizer holds an Agent back for their sake, so that a database which is away
-//! keeps nobody from deleting Agents. Whoever leads compares the owners of the rows that there are with the Agents that
+//! keeps nobody from deleting Agents. The leader compares the owners of the rows that there are with the Agents that
 //! there are, by UID, soon after one has gone and from time to time; what was missed, or broken off, is found by the next
 //! comparison. Rows of an earlier Agent go before a later one of its name is let in.
 
@@ -145,7 +145,7 @@ pub enum Fate {
     Adopted(String),
 }
 
-/// What whoever leads knows of rows that no agent has.
+/// What the leader knows of rows that no agent has.
 #[derive(Default)]
 pub struct Leavings {
     /// When each team is to be compared next.

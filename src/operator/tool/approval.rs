@@ -17,7 +17,7 @@ pub(crate) const CHANGED: &str = "ToolsChanged";
 pub(crate) const ANSWERED: &str = "Answered";
 /// The reason of a Tool of which nobody can say whether it is of use: no pod has had an answer from its server.
 pub(crate) const NOT_ANSWERED: &str = "NotAnswered";
-/// So many names are told of each kind of change, and so much of each.
+/// How many names of each kind of change a message has, how many are kept, and how long each is at most.
 const MAX_NAMES_TOLD: usize = 8;
 const MAX_NAMES_KEPT: usize = 256;
 const MAX_NAME_CHARS: usize = 64;
@@ -39,7 +39,7 @@ impl Changes {
         [&self.added, &self.altered, &self.removed].iter().any(|names| !names.is_empty())
     }
 
-    /// No more of it than is worth keeping: whoever says it may say anything.
+    /// No more of it than is worth keeping: a pod may say anything.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {
         for names in [&mut self.added, &mut self.altered, &mut self.removed, &mut self.offered] {
@@ -63,7 +63,7 @@ pub(crate) struct Report {
 /// A pod, by its agent and its own name.
 pub(crate) type Pod = (Key, String);
 
-/// The last report of each pod on each Tool. Only who leads has any.
+/// The last report of each pod on each Tool. Only the leader has any.
 #[derive(Default)]
 pub(crate) struct Reports(Mutex<HashMap<Key, BTreeMap<Pod, Report>>>);
 

@@ -38,7 +38,7 @@ pub struct Answer {
 }
 
 /// A pod and what it is asked about: the tools, with the server that each stands for.
-struct Visit {
+struct Poll {
     pod: Pod,
     address: SocketAddr,
     servers: Vec<agent::Offering>,
@@ -60,24 +60,24 @@ async fn round(controller: &Controller, due: &mut HashMap<Pod, Instant>) {
         controller.requests.add(tool);
     }
     let now = Instant::now();
-    let visits: Vec<Visit> =
-        users(context).into_iter().flat_map(|agent| visits(context, &agent, |pod| due.get(pod).is_none_or(|at| *at <= now))).collect();
-    let mut answers = futures::stream::iter(visits)
-        .map(|visit| async move {
-            let agent = &visit.pod.0;
+    let polls: Vec<Poll> =
+        users(context).into_iter().flat_map(|agent| due_polls(context, &agent, |pod| due.get(pod).is_none_or(|at| *at <= now))).collect();
+    let mut answers = futures::stream::iter(polls)
+        .map(|poll| async move {
+            let agent = &poll.pod.0;
             let answer = match sign(&ids::agent(&agent.namespace, &agent.name)) {
-                Some(token) => ask(visit.address, &token).await,
-                None => return (visit, None),
+                Some(token) => ask(poll.address, &token).await,
+                None => return (poll, None),
             };
             let answer = answer.inspect_err(
-                |fault| tracing::debug!(agent = %visit.pod.0, pod = visit.pod.1, %fault, "a pod was asked for its tools in vain"),
+                |fault| tracing::debug!(agent = %poll.pod.0, pod = poll.pod.1, %fault, "a pod was asked for its tools in vain"),
             );
-            (visit, answer.ok())
+            (poll, answer.ok())
         })
         .buffer_unordered(MAX_CONCURRENT);
-    while let Some((visit, answer)) = answers.next().await {
-        note(controller, &visit, answer.unwrap_or_default());
-        due.insert(visit.pod, Instant::now() + POLL_INTERVAL);
+    while let Some((poll, answer)) = answers.next().await {
+        note(controller, &poll, answer.unwrap_or_default());
+        due.insert(poll.pod, Instant::now() + POLL_INTERVAL);
     }
 }
 
@@ -89,20 +89,20 @@ fn users(context: &Context) -> BTreeSet<Key> {
 
 /// The pods of an agent that it is time to ask. Those that run with an earlier configuration are left alone: they may
 /// speak of another server than the Tool names now.
-fn visits(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<Visit> {
+fn due_polls(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<Poll> {
     let pods = context.caches.pods.ready(agent).into_iter().map(|(name, ready)| ((agent.clone(), name), ready));
     let pods: Vec<_> = pods.filter(|(pod, _)| is_due(pod)).collect();
     let Some((config, servers)) = (!pods.is_empty()).then(|| agent::offerings(context, agent)).flatten() else { return Vec::new() };
     let current = pods.into_iter().filter(|(_, ready)| ready.config == config);
-    current.map(|(pod, ready)| Visit { pod, address: control_port::address(ready.address), servers: servers.clone() }).collect()
+    current.map(|(pod, ready)| Poll { pod, address: control_port::address(ready.address), servers: servers.clone() }).collect()
 }
 
 /// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
-fn note(controller: &Controller, visit: &Visit, mut answer: Answer) {
-    for agent::Offering { name, tool, server } in &visit.servers {
+fn note(controller: &Controller, poll: &Poll, mut answer: Answer) {
+    for agent::Offering { name, tool, server } in &poll.servers {
         let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
         let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
-        if controller.reports.note(tool, visit.pod.clone(), Report { server: server.clone(), digest, changes }) {
+        if controller.reports.note(tool, poll.pod.clone(), Report { server: server.clone(), digest, changes }) {
             controller.requests.add(tool.clone());
         }
     }
@@ -168,7 +168,7 @@ mod tests {
             *self.says.lock().unwrap() = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         }
 
-        fn visits(&self) -> usize {
+        fn polls(&self) -> usize {
             self.asked.lock().unwrap().len()
         }
     }
@@ -239,7 +239,7 @@ mod tests {
         let token = format!("authorization: bearer token-for-{}\r\n", ids::agent("team-a", "helper"));
         assert!(request.starts_with("get /control/status http/1.1\r\n") && request.contains(&token), "{request}");
         round(&polling, &mut due).await;
-        assert_eq!(port.visits(), 1, "it is too early to ask again");
+        assert_eq!(port.polls(), 1, "it is too early to ask again");
 
         let asked_again = async |due: &mut HashMap<Pod, Instant>| {
             for at in due.values_mut() {
@@ -248,7 +248,7 @@ mod tests {
             round(&polling, due).await;
         };
         asked_again(&mut due).await;
-        assert_eq!((port.visits(), polling.requests.depth()), (2, 0), "the same again is no news");
+        assert_eq!((port.polls(), polling.requests.depth()), (2, 0), "the same again is no news");
         port.say(&json!({"tool_digests": {"m": digest("b")}, "tool_changes": {"m": {"added": ["wipe"]}}}));
         asked_again(&mut due).await;
         assert_eq!(
@@ -264,14 +264,14 @@ mod tests {
         }
         port.say(&json!({"tool_digests": {"m": "sha256:not-really"}}));
         asked_again(&mut due).await;
-        assert_eq!((port.visits(), reported()[0].digest.as_str()), (7, digest("b").as_str()), "what cannot be used changes nothing");
+        assert_eq!((port.polls(), reported()[0].digest.as_str()), (7, digest("b").as_str()), "what cannot be used changes nothing");
 
-        let visits = port.visits();
+        let polls = port.polls();
         context.caches.pods.seen(&pod(&helper, "127.77.14.1", config + 1));
         asked_again(&mut due).await;
-        assert_eq!(port.visits(), visits, "a pod of another configuration may speak of another server");
+        assert_eq!(port.polls(), polls, "a pod of another configuration may speak of another server");
         context.caches.pods.gone(&pod(&helper, "127.77.14.1", config));
         round(&polling, &mut due).await;
-        assert_eq!((reported(), due.len(), silent.visits()), (Vec::new(), 0, 0), "{clock} has nothing to be asked about");
+        assert_eq!((reported(), due.len(), silent.polls()), (Vec::new(), 0, 0), "{clock} has nothing to be asked about");
     }
 }

@@ -9,14 +9,19 @@ use slipway_api::{Agent, AgentRelease, AgentStatus, EvaluationRun, labels};
 use slipway_release::{Artifact, Status};
 use slipway_state::history::VersionStatus;
 
-use crate::candidate::{Evaluated, Run};
 use crate::draft::By;
+use crate::evaluated::Evaluated;
 use crate::git::deployable;
 use crate::history::{Active, AgentHistory, Pending, Version};
+use crate::name::{Kind, Name};
 use crate::note::Note;
-use crate::plan::{Asked, Patience, Seen, Step, Wait, asked, effective, next, version};
-use crate::projection::{self, Shown};
-use crate::references::{Found, Kind, Name, References, names};
+use crate::plan::{asked, effective, next, version};
+use crate::projection;
+use crate::references::{Found, References, names};
+use crate::run::Run;
+use crate::seen::{Asked, Patience, Seen};
+use crate::shown::Shown;
+use crate::step::{Step, Wait};
 
 /// Everything that outlives a process.
 #[derive(Clone)]

@@ -8,7 +8,8 @@ use slipway_release::Status;
 use slipway_release::gate::{MAX_ATTEMPTS, run_name, run_spec};
 
 use super::cluster::Cluster;
-use crate::plan::{Patience, Step, Wait};
+use crate::seen::Patience;
+use crate::step::{Step, Wait};
 
 const GATED: &str = "systemPrompt: p1, judgeModel: 'openai:/j', governance: {minQualityScore: 75, evalDataset: golden}";
 

@@ -73,7 +73,7 @@ impl Replacement {
     }
 }
 
-/// Judged here as by the API server, which judges it again: whoever asks several replicas hears the same of each.
+/// Judged here as by the API server, which judges it again: all replicas give the same answer.
 fn read(given: Map<String, Value>) -> Result<GuardrailPolicySpec, Error> {
     let spec = fields::without_nulls(fields::to_resource(&GUARDRAIL_POLICY, Value::Object(given))?);
     words(&spec)?;

@@ -273,7 +273,7 @@ fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGene
         .map_or("slug", |(_, named)| named);
     let known: Vec<&str> = variables(route.path).collect();
     let mut links = Map::new();
-    // Callbacks are not for whoever made the thing.
+    // Callbacks are not addressed to the creator of the object.
     let targets = routes.iter().filter(|target| target.path.starts_with(&collection) && target.permission != Permission::Callback);
     for target in targets {
         let missing: Vec<&str> = variables(target.path).filter(|name| !known.contains(name)).collect();

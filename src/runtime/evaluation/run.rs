@@ -18,7 +18,7 @@ use crate::store::Store;
 /// The pauses before a question to the database is asked again; the last one is repeated.
 const BACKOFF: [Duration; 4] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
 /// For how long a run waits for what was scored before, and at its end for its last results to be written.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_DATABASE_WAIT: Duration = Duration::from_secs(30);
 
 /// Scores all cases that have no result.
 pub(super) async fn work(bench: Bench, store: Arc<Store>, results: Arc<Results>) {
@@ -52,7 +52,7 @@ async fn load(bench: &Bench, store: &Store, results: &Results) {
     let kept = loop {
         match store.evaluation_results(&bench.request.run_id).await {
             Ok(kept) => break kept,
-            Err(Fault::Unavailable(fault)) if began.elapsed() < PATIENCE => {
+            Err(Fault::Unavailable(fault)) if began.elapsed() < MAX_DATABASE_WAIT => {
                 warn!(fault, "earlier results of an evaluation cannot be read yet");
                 sleep(pause(&mut attempts)).await;
             }
@@ -90,7 +90,7 @@ async fn write(bench: &Bench, store: &Store, results: &Results, mut scored: mpsc
                     break;
                 }
                 Err(Fault::Unavailable(fault)) => {
-                    if scored.is_closed() && Instant::now() >= *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
+                    if scored.is_closed() && Instant::now() >= *deadline.get_or_insert_with(|| Instant::now() + MAX_DATABASE_WAIT) {
                         return warn!(fault, "results of an evaluation stay in this process alone");
                     }
                     if attempts == 0 {

@@ -34,7 +34,7 @@ const MAX_EARLIER_BYTES: usize = 2 * 1024;
 const LIMITS: Limits = Limits { cases: 1, judge_calls: 1, judge_timeout: Duration::from_secs(30), case_timeout: Duration::from_mins(2) };
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// For how long scores wait for a database that is away.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WRITE_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Sampling {
     rate: u32,
@@ -111,7 +111,7 @@ impl Sample {
     }
 }
 
-/// Whether a trace is one of so many percent. Its hash alone decides, so that all replicas say the same.
+/// Whether a trace is in a sample of this many percent. Its hash alone decides, so that all replicas say the same.
 fn is_sampled(trace_id: &str, rate: u32) -> bool {
     let hash = digest(&SHA256, trace_id.as_bytes());
     let first = hash.as_ref().first_chunk().copied().map(u64::from_be_bytes);
@@ -178,7 +178,7 @@ impl Worker {
     }
 
     async fn keep(&self, sample: &SampledTurn) -> &'static str {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WRITE_WAIT;
         loop {
             match self.store.keep_sample(sample).await {
                 Ok(()) => return "scored",

@@ -36,7 +36,7 @@ pub(super) struct PolicyFile {
 impl Seen {
     pub(super) fn of(path: &Path) -> Result<Self, String> {
         let found = metadata(path).map_err(|error| fault(path, &error.to_string()))?;
-        // Opening a pipe would wait for whoever writes into it.
+        // Opening a pipe would wait for its writer.
         if !found.is_file() {
             return Err(fault(path, "it is not a file"));
         }

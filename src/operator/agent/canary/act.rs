@@ -12,7 +12,7 @@ use slipway_release::promotion;
 use super::asked_for;
 use super::decision::End;
 use super::events::EndedBy;
-use super::seen::{Book, Seen};
+use super::gather::{Book, Seen};
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
 

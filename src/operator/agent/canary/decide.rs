@@ -20,12 +20,12 @@ use super::decision::{Act, Decision, cut};
 use super::evaluation::{Evaluation, State};
 use super::events::{self, CanaryEvent};
 use super::figures::figures;
-use super::seen::Seen;
+use super::gather::Seen;
 use super::steps;
 use super::{asked_for, ending, in_status, said_before, spec_hash};
 use crate::agent::content;
 use crate::agent::track_pods::Trouble;
-use crate::governance::canary::Reading;
+use crate::caches::canary::Reading;
 
 /// What kubelet says of a container that it starts again only after a while, as it has crashed before.
 const CRASHES: &str = "CrashLoopBackOff";

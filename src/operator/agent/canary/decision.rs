@@ -1,4 +1,4 @@
-//! What is decided of a canary: its status, what is told of it, and what is written besides.
+//! What is decided of a canary: its status, its Events, and what is written besides.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use slipway_release::content_of;
 use super::asked_for;
 use super::decision::{Decision, cut};
 use super::events::{self, EndedBy};
-use super::seen::{Book, Seen, Stable};
+use super::gather::{Book, Seen, Stable};
 use super::steps;
 
 /// How long REST's replicas, gateways and meshes have to hear that nobody is sent to a canary any more, before its pods go.

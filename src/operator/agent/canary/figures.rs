@@ -4,7 +4,7 @@ use slipway_api::canary::TrackFigures;
 use slipway_database::LATENCY_BOUNDS_MS;
 use slipway_governance::{quantile, rounded};
 
-use crate::governance::canary::Measured;
+use crate::caches::canary::Measured;
 
 /// Rounded, so that what says the same writes nothing.
 pub(super) fn figures(measured: &Measured, score: Option<f64>) -> TrackFigures {

@@ -9,7 +9,7 @@ use slipway_api::{Agent, Canary, CanaryStatus};
 use slipway_database::LATENCY_BOUNDS_MS;
 use slipway_governance::canary::{Evidence, Gates, Verdict, catastrophic, judge};
 
-use super::seen::Seen;
+use super::gather::Seen;
 
 /// How many seconds a step lasts at least, unless its analysis says otherwise.
 const INTERVAL_SECONDS: i64 = 600;

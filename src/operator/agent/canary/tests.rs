@@ -12,12 +12,12 @@ use slipway_governance::canary::Evidence;
 use super::decision::End;
 use super::evaluation::{Evaluation, Run, State};
 use super::events::EndedBy;
-use super::seen::{Book, Stable};
+use super::gather::{Book, Stable};
 use super::*;
 use crate::agent::pin::tests::agent_of;
 use crate::agent::track_pods::Trouble;
+use crate::caches::canary::{Measured, Reading};
 use crate::caches::child::DeploymentState;
-use crate::governance::canary::{Measured, Reading};
 
 const PLAIN: &str = "systemPrompt: old, version: '1', canary: {enabled: true, weight: 10, systemPrompt: new, version: '2'}";
 const STEPS: &str =

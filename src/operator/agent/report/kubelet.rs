@@ -14,22 +14,22 @@ use crate::context::Context;
 /// How soon an agent is looked at again while a pod of it starts.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Seconds that a pod may take to start before kubelet is listened to.
-const PATIENCE: i64 = 8;
+const MIN_POD_AGE_SECONDS: i64 = 8;
 /// Seconds after which a sandbox that could not be made is not taken for a node's passing trouble any more.
-const HOPELESS: i64 = 30;
+const SANDBOX_TIMEOUT_SECONDS: i64 = 30;
 /// A pod has few Events, each counted up.
-const MOST: u32 = 50;
+const MAX_EVENTS: u32 = 50;
 const SANDBOX: &str = "FailedCreatePodSandBox";
 
 /// What keeps a pod from starting, if kubelet has said so. That it cannot be asked is no reason to say nothing of the agent.
 pub(super) async fn problem(context: &Context, agent: &Key, pod: &Starting) -> Option<Problem> {
     let age = Timestamp::now().as_second() - pod.created;
-    if age < PATIENCE {
+    if age < MIN_POD_AGE_SECONDS {
         return None;
     }
     let api: Api<Event> = Api::namespaced(context.client.clone(), &agent.namespace);
     let of_pod = format!("regarding.kind=Pod,regarding.name={},type=Warning", pod.name);
-    match api.list(&ListParams::default().fields(&of_pod).limit(MOST)).await {
+    match api.list(&ListParams::default().fields(&of_pod).limit(MAX_EVENTS)).await {
         Ok(events) => judge(&events.items, &pod.uid, age),
         Err(error) => {
             tracing::debug!(%agent, pod = pod.name, %error, "why a pod does not start could not be asked");
@@ -44,7 +44,7 @@ fn judge(events: &[Event], uid: &str, age: i64) -> Option<Problem> {
     let told = |event: &&Event| matches!(event.reason.as_deref(), Some(SANDBOX | "FailedMount" | "FailedAttachVolume"));
     let last = events.iter().filter(of_pod).filter(told).max_by_key(|event| last_told(event))?;
     let reason = last.reason.clone().unwrap_or_default();
-    let fatal = reason == SANDBOX && age >= HOPELESS;
+    let fatal = reason == SANDBOX && age >= SANDBOX_TIMEOUT_SECONDS;
     Some(Problem { reason, message: last.note.clone().unwrap_or_default(), fatal })
 }
 

@@ -49,9 +49,9 @@ pub(super) fn tools(named: &[(String, ToolConfig)], seen: &Seen, settings: &Sett
     for (place, tool) in named {
         let name = &tool.name;
         let invalid = |why: String| Err(fault("ToolInvalid", format!("{place}: {why}")));
-        // It stands for others, and may stand there twice.
-        let stands = is_builtin(tool) && name == MEMORY;
-        if !stands && !taken.insert(name) {
+        // The builtin of memory is a name for several tools, so that a second Tool of it takes no name from another.
+        let is_group = is_builtin(tool) && name == MEMORY;
+        if !is_group && !taken.insert(name) {
             return invalid(format!("spec.name: {name} is the name of another tool of this agent; the model could not tell them apart"));
         }
         // What comes along, and by what.

@@ -9,7 +9,7 @@ use slipway_api::{contract, ids};
 
 use super::{Stop, fault, json};
 use crate::agent::gather::Seen;
-use crate::policy_file::LeftOut;
+use crate::caches::guardrail_policy::LeftOut;
 
 /// An Agent that names none, or the word for the defaults alone, is told nothing: the file says which these are. So it does where the
 /// word stands beside others.

@@ -60,7 +60,7 @@ fn refusal(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// What is told of an object that others keep from being written.
+/// The message about an object that others keep from being written.
 fn failed(agent: &Key, kind: ChildKind, name: &str, error: &write::Error) -> String {
     tracing::warn!(%error, %agent, ?kind, "what leads to an agent could not be written");
     format!("{kind:?} {name} could not be written: {error}")

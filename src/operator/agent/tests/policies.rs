@@ -12,7 +12,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::{apply, reconcile};
 use crate::caches::child::Child;
-use crate::policy_file::{LeftOut, TeamPolicies};
+use crate::caches::guardrail_policy::{LeftOut, TeamPolicies};
 use crate::testing::{context_of, give_policies};
 
 fn policy(name: &str, spec: &str) -> String {

@@ -1,7 +1,8 @@
 //! What is measured of canaries.
 
 use super::*;
-use crate::governance::canary::{MAX_PER_PASS, Reading};
+use crate::caches::canary::Reading;
+use crate::governance::canary::MAX_PER_PASS;
 
 /// Hears which agents' canaries are said to be measured otherwise.
 #[derive(Default)]

@@ -7,7 +7,8 @@ use slipway_release::gate::{canary_run_name, canary_run_spec, content_key};
 use slipway_release::{Status, content_of, promotion};
 
 use super::{Cluster, completed, gated, writes};
-use crate::plan::{Patience, Step, Wait};
+use crate::seen::Patience;
+use crate::step::{Step, Wait};
 
 impl Cluster {
     /// Gives the agent a canary with this prompt, and the run that the operator makes of it.

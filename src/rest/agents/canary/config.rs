@@ -85,7 +85,7 @@ pub(super) fn start_form(_: &mut SchemaGenerator) -> Schema {
     Schema::try_from(form).unwrap_or_default()
 }
 
-/// The form of what is told. It is empty without a canary.
+/// The form of the answer. It is empty without a canary.
 pub(super) fn form(_: &mut SchemaGenerator) -> Schema {
     Schema::try_from(json!({"type": "object", "properties": properties()})).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use crate::support::{Runtime, eventually};
 const NOBODY: u32 = 65532;
 const SECRET: &str = "planted-key-of-the-provider";
 /// Everything of the parent that would give its environment or its memory away.
-const LOOK: &str = "for part in environ mem maps auxv fd/0 cwd/x root/x; do head -c 4096 /proc/$PPID/$part 2>&1; echo; done";
+const READ_PARENT: &str = "for part in environ mem maps auxv fd/0 cwd/x root/x; do head -c 4096 /proc/$PPID/$part 2>&1; echo; done";
 const PARTS: usize = 7;
 
 /// A folder that everybody may use, with the runtime in it.
@@ -79,7 +79,7 @@ fn in_vain(said: &str) {
 #[test]
 fn a_cli_tool_reads_nothing_of_the_runtime() {
     let place = Place::new();
-    let look = place.script("look", LOOK);
+    let look = place.script("look", READ_PARENT);
     let runtime = place.runtime(&tool(&look, &json!({"allowedCommands": ["look"]})));
     let answer = runtime.chat(&json!({"message": "call look {}\n\ntext {results}"}));
     in_vain(answer["output"].as_str().unwrap());
@@ -89,7 +89,7 @@ fn a_cli_tool_reads_nothing_of_the_runtime() {
 fn an_mcp_program_reads_nothing_of_the_runtime() {
     let place = Place::new();
     let (draft, out) = (place.path("draft"), place.path("out"));
-    let look = place.script("look", &format!("({LOOK}) >{draft:?}; mv {draft:?} {out:?}"));
+    let look = place.script("look", &format!("({READ_PARENT}) >{draft:?}; mv {draft:?} {out:?}"));
     let runtime = place.runtime(&tool(&look, &json!({"protocol": "mcp"})));
     runtime.chat(&json!({"message": "text well"}));
     in_vain(&eventually("a look around", || read_to_string(&out).ok()));

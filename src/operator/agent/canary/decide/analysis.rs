@@ -6,7 +6,7 @@ use slipway_api::{CanaryStatus, labels};
 use super::Course;
 use crate::agent::canary::decision::{Act, Decision, End};
 use crate::agent::canary::events::{self, EndedBy};
-use crate::agent::canary::seen::Book;
+use crate::agent::canary::gather::Book;
 use crate::agent::canary::steps::{self, Move};
 
 impl Course<'_> {

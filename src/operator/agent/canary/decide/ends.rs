@@ -7,7 +7,7 @@ use slipway_api::{CanaryStatus, labels};
 use super::{Course, SOON};
 use crate::agent::canary::decision::{Act, Decision, End, cut};
 use crate::agent::canary::events::{self, EndedBy};
-use crate::agent::canary::seen::Book;
+use crate::agent::canary::gather::Book;
 use crate::agent::canary::{ending, said_before};
 
 impl Course<'_> {

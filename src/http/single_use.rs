@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode, header};
 use crate::error::Error;
 use crate::token::{CONTROL_LIFE, Claims, Verifier, unix_seconds};
 
-pub struct OnceAccess {
+pub struct SingleUseAccess {
     /// Whom tokens are for: an agent, those that evaluate it, or a team.
     audience: String,
     key: Verifier,
@@ -18,7 +18,7 @@ pub struct OnceAccess {
     used: Mutex<HashMap<String, u64>>,
 }
 
-impl OnceAccess {
+impl SingleUseAccess {
     pub fn new(audience: String, key: Verifier) -> Self {
         Self { audience, key, used: Mutex::default() }
     }
@@ -62,7 +62,7 @@ mod tests {
     fn a_token_is_for_one_change_of_one_audience() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let signer = Signer::from_pkcs8(&Signer::generate().unwrap()).unwrap();
-        let access = OnceAccess::new("tk_a".to_owned(), Verifier::from_base64(&signer.public_key()).unwrap());
+        let access = SingleUseAccess::new("tk_a".to_owned(), Verifier::from_base64(&signer.public_key()).unwrap());
         let of = |audience: &str| {
             let token = signer.token(audience, CONTROL_LIFE, now).unwrap();
             HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap())])

@@ -5,16 +5,16 @@ use std::sync::{PoisonError, RwLock};
 
 use slipway_cluster::Key;
 
-/// Findings by object, all of them given at once. Whoever begins to lead knows none, and leaves what a status says as it is.
-pub(crate) struct Told<T>(RwLock<Option<HashMap<Key, T>>>);
+/// Findings by object, all of them given at once. A new leader has none, and leaves what a status says as it is.
+pub(crate) struct Observed<T>(RwLock<Option<HashMap<Key, T>>>);
 
-impl<T> Default for Told<T> {
+impl<T> Default for Observed<T> {
     fn default() -> Self {
         Self(RwLock::new(None))
     }
 }
 
-impl<T: Clone + PartialEq> Told<T> {
+impl<T: Clone + PartialEq> Observed<T> {
     /// Takes the place of what was found before; says of which objects something else is found now.
     pub(crate) fn set(&self, all: HashMap<Key, T>) -> Vec<Key> {
         let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -44,18 +44,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_is_told_of_whom_it_changed() {
+    fn changes_name_the_objects_that_differ() {
         let key = |name: &str| Key::new("team-a", name);
         let all = |found: &[(&str, i32)]| found.iter().map(|(name, value)| (key(name), *value)).collect();
-        let told = Told::default();
-        assert_eq!(told.of(&key("a")), None, "nobody has looked");
-        assert_eq!(told.set(all(&[("a", 1)])), [key("a")]);
-        assert_eq!((told.of(&key("a")), told.of(&key("b"))), (Some(Some(1)), Some(None)));
-        assert!(told.set(all(&[("a", 1)])).is_empty(), "the same again");
-        let mut changed = told.set(all(&[("b", 1)]));
+        let observed = Observed::default();
+        assert_eq!(observed.of(&key("a")), None, "nobody has looked");
+        assert_eq!(observed.set(all(&[("a", 1)])), [key("a")]);
+        assert_eq!((observed.of(&key("a")), observed.of(&key("b"))), (Some(Some(1)), Some(None)));
+        assert!(observed.set(all(&[("a", 1)])).is_empty(), "the same again");
+        let mut changed = observed.set(all(&[("b", 1)]));
         changed.sort();
         assert_eq!(changed, [key("a"), key("b")]);
-        told.forget();
-        assert_eq!(told.of(&key("b")), None);
+        observed.forget();
+        assert_eq!(observed.of(&key("b")), None);
     }
 }

@@ -16,7 +16,7 @@ const DUE_OF_ONE: usize = 20;
 const DUE: usize = 160;
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// In the order in which they came.
     waiting: Vec<Entry>,
     /// Integrations and the alerts that they have heard of, and when they last did.
@@ -50,7 +50,7 @@ impl Entry {
 
 impl Queue {
     /// Says how many messages there was no room for, by integration.
-    pub(super) fn enqueue(&mut self, messages: &[NewDelivery], now: Timestamp) -> Vec<(String, i64)> {
+    pub(crate) fn enqueue(&mut self, messages: &[NewDelivery], now: Timestamp) -> Vec<(String, i64)> {
         let mut dropped = Vec::new();
         for message in messages {
             let NewDelivery { integration, alert_id, stage, .. } = message;
@@ -91,7 +91,7 @@ impl Queue {
         self.begun.insert(alert, now);
     }
 
-    pub(super) fn due(&self, integrations: &[String], now: Timestamp) -> Vec<Delivery> {
+    pub(crate) fn due(&self, integrations: &[String], now: Timestamp) -> Vec<Delivery> {
         let is_first = |entry: &Entry| {
             let Delivery { integration, alert_id, stage, .. } = &entry.message;
             !self.waiting.iter().any(|other| other.is_about(integration, alert_id) && other.message.stage < *stage)
@@ -107,13 +107,13 @@ impl Queue {
         due.into_iter().take(DUE).map(|entry| entry.message.clone()).collect()
     }
 
-    pub(super) fn delivered(&mut self, message: &Delivery, now: Timestamp) {
+    pub(crate) fn delivered(&mut self, message: &Delivery, now: Timestamp) {
         if self.end(message) {
             self.ended.entry(message.integration.clone()).or_default().arrived = Some(now);
         }
     }
 
-    pub(super) fn give_up(&mut self, message: &Delivery, now: Timestamp) {
+    pub(crate) fn give_up(&mut self, message: &Delivery, now: Timestamp) {
         if self.end(message) {
             self.ended.entry(message.integration.clone()).or_default().given_up = Some(now);
         }
@@ -125,7 +125,7 @@ impl Queue {
         self.waiting.len() < before
     }
 
-    pub(super) fn failed(&mut self, message: &Delivery, postponed: &Postponed, now: Timestamp) {
+    pub(crate) fn failed(&mut self, message: &Delivery, postponed: &Postponed, now: Timestamp) {
         let Some(entry) = self.waiting.iter_mut().find(|entry| entry.is(message)) else { return };
         entry.message.attempts = entry.message.attempts.saturating_add(i32::from(postponed.is_attempt));
         entry.failed_at.get_or_insert(now);
@@ -134,7 +134,7 @@ impl Queue {
         entry.due_at = now.saturating_add(postponed.wait).unwrap_or(now);
     }
 
-    pub(super) fn give_up_older(&mut self, integrations: &[String], than: Duration, now: Timestamp) -> Vec<GivenUp> {
+    pub(crate) fn give_up_older(&mut self, integrations: &[String], than: Duration, now: Timestamp) -> Vec<GivenUp> {
         let before = now.saturating_sub(than).unwrap_or(Timestamp::MIN);
         let is_old = |entry: &Entry| entry.message.created_at < before && integrations.contains(&entry.message.integration);
         let (old, rest): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut self.waiting).into_iter().partition(is_old);
@@ -147,7 +147,7 @@ impl Queue {
         old.into_iter().map(end).collect()
     }
 
-    pub(super) fn hasten(&mut self, integrations: &[String], within: Duration, now: Timestamp) {
+    pub(crate) fn hasten(&mut self, integrations: &[String], within: Duration, now: Timestamp) {
         let end = now.saturating_add(within).unwrap_or(Timestamp::MAX);
         let is_meant = |entry: &&mut Entry| integrations.contains(&entry.message.integration) && entry.due_at <= end;
         for entry in self.waiting.iter_mut().filter(is_meant) {
@@ -155,7 +155,7 @@ impl Queue {
         }
     }
 
-    pub(super) fn waiting(&self, integrations: &[String]) -> Vec<Waiting> {
+    pub(crate) fn waiting(&self, integrations: &[String]) -> Vec<Waiting> {
         integrations.iter().map(|integration| self.of(integration)).collect()
     }
 
@@ -177,11 +177,11 @@ impl Queue {
     }
 
     #[cfg(test)]
-    pub(super) fn stages(&self) -> Vec<(String, AlertStage)> {
+    pub(crate) fn stages(&self) -> Vec<(String, AlertStage)> {
         self.waiting.iter().map(|entry| (entry.message.integration.clone(), entry.message.stage)).collect()
     }
 
-    pub(super) fn forget(&mut self, integrations: &[String]) {
+    pub(crate) fn forget(&mut self, integrations: &[String]) {
         self.waiting.retain(|entry| !integrations.contains(&entry.message.integration));
         self.begun.retain(|(integration, _), _| !integrations.contains(integration));
         self.ended.retain(|integration, _| !integrations.contains(integration));

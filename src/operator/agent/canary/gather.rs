@@ -1,4 +1,4 @@
-//! What there is to know of a canary, read from the caches.
+//! All that is decided by of a canary, read from the caches.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -16,10 +16,11 @@ use crate::agent::pin;
 use crate::agent::resolve::{Fault, Resolved};
 use crate::agent::track_pods::{self, Trouble};
 use crate::caches::ChildKind;
+use crate::caches::canary::Reading;
 use crate::caches::child::DeploymentState;
 use crate::children::Outcome;
 use crate::context::Context;
-use crate::governance::canary::{Reading, is_recorded};
+use crate::governance::canary::is_recorded;
 
 /// All that is decided by.
 #[derive(Debug, Clone)]
@@ -208,7 +209,7 @@ mod tests {
             let status = Some(AgentStatus { canary, conditions, ..AgentStatus::default() });
             stable(&Agent { status, ..agent.clone() }, &progress, &context)
         };
-        // Whoever was away while the verdict stood beside the promoted spec finds the spec as it was before.
+        // A manager that was away while the verdict stood beside the promoted spec finds the spec as it was before.
         assert_eq!(found(&old, RELEASE_REJECTED), Stable::Rejected("avg=50".to_owned()));
         assert!(matches!(found(&old, "Other"), Stable::Rolls(_)));
         assert!(matches!(found(&new, RELEASE_REJECTED), Stable::Rolls(_)), "it may speak of an earlier release");
