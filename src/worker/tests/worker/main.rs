@@ -7,5 +7,6 @@ mod ingesting;
 mod integrations;
 mod kills;
 mod process;
+mod refusals;
 mod support;
 mod uploads;
