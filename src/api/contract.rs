@@ -217,6 +217,9 @@ pub struct IngestionConfig {
     pub name: String,
     pub kb_id: String,
     pub embedding: EmbeddingConfig,
+    /// Of the KnowledgeBase's spec that the embedding is from: what a later one wants is not undone.
+    #[serde(default)]
+    pub generation: i64,
     /// The source that the documents belong to.
     pub source_name: String,
     /// As the REST API has it, with `type`; none of an upload.

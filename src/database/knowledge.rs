@@ -28,3 +28,4 @@ pub use types::{
     MAX_REPORTED_ERRORS, NewChunk, Quota, Report, Unembedded,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};
+pub use vectors::ModelUse;

@@ -96,14 +96,6 @@ impl KnowledgeBase {
         Ok(())
     }
 
-    /// Another model: all vectors go at once, and every document needs work in the next ingestion of its source, whatever its
-    /// version. What is not read again gets its vectors from [`Self::unembedded`]; until then it is found in full text. Documents that are being written are refused when they are published.
-    pub async fn replace_model(&self, model: &str, dimensions: u32) -> Result<(), Fault> {
-        check_dimensions(dimensions as usize)?;
-        self.run(ask("SELECT slipway.replace_model($1, $2, $3)").bind(&*self.kb).bind(model).bind(small(dimensions))).await?;
-        Ok(())
-    }
-
     /// Which of these texts, by their hashes, have vectors already. In the precision of half a float, as they are kept.
     pub async fn vectors_of(&self, hashes: &[[u8; 32]]) -> Result<Vec<([u8; 32], Vec<f32>)>, Fault> {
         // As numbers: a type that the driver has to look up among a statement's results ends a statement without a name.
@@ -214,7 +206,7 @@ pub(super) fn page(mut items: Vec<Document>, limit: u32) -> Page<Document> {
     Page { items, next_cursor }
 }
 
-fn check_dimensions(dimensions: usize) -> Result<(), Fault> {
+pub(super) fn check_dimensions(dimensions: usize) -> Result<(), Fault> {
     if (1..=MAX_DIMENSIONS).contains(&dimensions) {
         return Ok(());
     }

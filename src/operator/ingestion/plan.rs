@@ -206,6 +206,7 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
             name: ingestion.name_any(),
             kb_id: ids::knowledge_base(&name),
             embedding,
+            generation: base.metadata.generation.unwrap_or_default(),
             source_name,
             source: source.and_then(Source::config),
             upload: ingestion.spec.upload.clone(),
@@ -253,7 +254,7 @@ mod tests {
 
     fn base() -> Guarded<KnowledgeBase> {
         DeserializeGuard(Ok(serde_yaml::from_str(
-            "{metadata: {name: docs}, spec: {name: Docs, sources: [{name: files, local: {path: a}}, {name: bucket, s3: {bucket: docs}, credentialsSecret: login}]}}",
+            "{metadata: {name: docs, generation: 3}, spec: {name: Docs, sources: [{name: files, local: {path: a}}, {name: bucket, s3: {bucket: docs}, credentialsSecret: login}]}}",
         )
         .unwrap()))
     }
@@ -338,7 +339,7 @@ mod tests {
         let of = work("sourceName: bucket");
         assert_eq!((of.credentials.as_deref(), of.volume), (Some("login"), None));
         let config = json!({"uid": "u", "name": "i", "kb_id": "kb_docs", "embedding": {"model": MODEL, "chunk_size": 512, "chunk_overlap": 50},
-            "source_name": "bucket", "source": {"type": "s3", "bucket": "docs", "credentials_secret": "login"}, "upload": null});
+            "generation": 3, "source_name": "bucket", "source": {"type": "s3", "bucket": "docs", "credentials_secret": "login"}, "upload": null});
         assert_eq!(serde_json::to_value(&of.config).unwrap(), config);
         let of = work("source: {local: {path: b}}");
         assert_eq!((of.credentials, of.volume.as_deref()), (None, Some("files")));

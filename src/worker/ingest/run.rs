@@ -38,6 +38,17 @@ pub(crate) struct Verdict {
     words: String,
 }
 
+impl Verdict {
+    /// Of an ingestion that was made for another embedding model than the base has by now.
+    pub(super) fn outdated(wanted: &str, present: &str) -> Self {
+        let words = format!(
+            "this ingestion was made when the knowledge base had the embedding model {wanted}, and it has been given {present} since. \
+             Make another Ingestion"
+        );
+        Self { ending: Ending::Failed, words }
+    }
+}
+
 impl std::error::Error for Verdict {}
 
 impl fmt::Display for Verdict {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slipway_database::knowledge::{
     BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
-    Listed, NewChunk, Quota, Removal, Report, SearchQuery,
+    Listed, ModelUse, NewChunk, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -472,7 +472,7 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     let mut draft = ingestion.draft().await.unwrap();
     draft.add(chunk(0, "plums", Some(vec![1.0, 0.0]))).await.unwrap();
     draft.flush().await.unwrap();
-    base.replace_model("big", 3).await.unwrap();
+    assert_eq!(ingestion.use_model("big", 3, 1).await.unwrap(), ModelUse::Replaced { former: "mini".into() });
     assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
     assert!(matches!(draft.publish(&meta("c", "1")).await, Err(Fault::Refused(_))), "it was embedded by the former model");
     assert_eq!(
@@ -487,6 +487,32 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     ingestion.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![0.0, 0.0, 2.0]))]).await.unwrap();
     ingestion.settle(1).await.unwrap();
     assert_eq!(base.search(&query(vec![0.0, 0.0, 1.0])).await.unwrap()[0].vector_rank, Some(1));
+}
+
+#[tokio::test]
+async fn an_older_ingestion_takes_no_later_model_away() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let older = begin(&base, "one", "s3").await;
+    assert_eq!(older.use_model("mini", 2, 1).await.unwrap(), ModelUse::Kept, "the first one");
+    older.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![1.0, 0.0]))]).await.unwrap();
+    let newer = begin(&base, "two", "drive").await;
+    assert_eq!(newer.use_model("big", 3, 2).await.unwrap(), ModelUse::Replaced { former: "mini".into() });
+    newer.put_document(&meta("b", "1"), vec![chunk(0, "pears", Some(vec![0.0, 0.0, 1.0]))]).await.unwrap();
+
+    let outdated = ModelUse::Outdated { present: "big".into() };
+    assert_eq!(older.use_model("mini", 2, 1).await.unwrap(), outdated);
+    assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
+    assert_eq!(base.vectors_of(&[hash("pears")]).await.unwrap().len(), 1);
+    // What the platform chooses can change without the spec: then the ingestion counts that began last.
+    let last = begin(&base, "three", "jira").await;
+    assert_eq!(last.use_model("huge", 4, 2).await.unwrap(), ModelUse::Replaced { former: "big".into() });
+    assert_eq!(newer.use_model("big", 3, 2).await.unwrap(), ModelUse::Outdated { present: "huge".into() });
+    assert_eq!(last.use_model("huge", 4, 2).await.unwrap(), ModelUse::Kept);
+    // A later spec that wants the same keeps an earlier one off, too.
+    assert_eq!(last.use_model("huge", 4, 4).await.unwrap(), ModelUse::Kept);
+    let of_the_third = begin(&base, "four", "confluence").await;
+    assert_eq!(of_the_third.use_model("mini", 2, 3).await.unwrap(), ModelUse::Outdated { present: "huge".into() });
 }
 
 #[tokio::test]

@@ -121,6 +121,8 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "base('kb_docs')",
         "fix_model('kb_docs', 'x', 2)",
         "replace_model('kb_docs', 'x', 2)",
+        &format!("use_model('kb_docs', 'one', '{holder}', 'x', 2, 9)"),
+        &format!("use_model('kb_own', 'one', '{holder}', 'x', 2, 9)"),
         "unembedded('kb_docs', null, null, 10)",
         &format!("add_vectors('kb_own', 'one', '{holder}', 'model-of-b', array['{revision}'], '{{0}}', array['[0.5,1]'::slipway.halfvec])"),
         &format!("all_embedded('kb_docs', 'one', '{holder}', 'model-of-b')"),
