@@ -131,11 +131,12 @@ impl KnowledgeBase {
         Ok(self.remove(None, None, &[document_id]).await? > 0)
     }
 
-    /// Removes all documents of a source; how many there were.
+    /// Removes all documents of a source; how many there were. From then on nothing of them is found, and [`Self::sweep`] deletes
+    /// their chunks.
     pub async fn remove_source(&self, source: &str) -> Result<u64, Fault> {
         let mut removed = 0;
         loop {
-            let batch = self.remove(Some(source), None, &[]).await?;
+            let batch = self.hide(Some(source), None, &[]).await?;
             removed += batch;
             if batch == 0 {
                 return Ok(removed);
@@ -144,14 +145,19 @@ impl KnowledgeBase {
     }
 
     pub(super) async fn remove(&self, source: Option<&str>, keys: Option<&[&str]>, ids: &[&str]) -> Result<u64, Fault> {
-        let question = ask("SELECT slipway.remove_documents($1, $2, $3, $4) AS removed").bind(&*self.kb).bind(source).bind(keys).bind(ids);
-        let removed = self.count(question, "removed").await?;
+        let removed = self.hide(source, keys, ids).await?;
         self.sweep().await?;
         Ok(removed)
     }
 
+    /// Removes documents, and leaves their chunks to a sweep.
+    async fn hide(&self, source: Option<&str>, keys: Option<&[&str]>, ids: &[&str]) -> Result<u64, Fault> {
+        let question = ask("SELECT slipway.remove_documents($1, $2, $3, $4) AS removed").bind(&*self.kb).bind(source).bind(keys).bind(ids);
+        self.count(question, "removed").await
+    }
+
     /// Deletes chunks that are shown no more. Whatever cuts this off leaves the rest to the next time.
-    pub(super) async fn sweep(&self) -> Result<(), Fault> {
+    pub async fn sweep(&self) -> Result<(), Fault> {
         loop {
             let rows = self.rows(ask("SELECT slipway.sweep($1, $2) AS more").bind(&*self.kb).bind(SWEPT)).await?;
             if !rows.first().map_or(Ok(false), |row| row.try_get("more"))? {

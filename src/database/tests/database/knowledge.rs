@@ -183,6 +183,7 @@ async fn a_document_is_put_found_replaced_and_removed() {
     assert!(base.remove_document(&id).await.unwrap() && !base.remove_document(&id).await.unwrap());
     assert!(found(&base, "plums").await.is_empty());
     assert_eq!(base.remove_source("s3").await.unwrap(), 1);
+    base.sweep().await.unwrap();
     let mut raw = platform.raw().await;
     let table = raw.one("select chunks::text from slipway.bases").await;
     assert_eq!(raw.one(&format!("select count(*)::text from slipway.{table}")).await, "0", "nothing is left behind");
