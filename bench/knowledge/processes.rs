@@ -66,6 +66,7 @@ async fn ingest(tenant: &Tenant, file: &Path, bytes: &[u8]) -> anyhow::Result<()
         source: None,
         upload: Some(upload),
         confirm_removal: false,
+        scheduled: false,
     };
     let before = base.counts().await?.chunks;
     let mut command = command("slipway-worker")?;

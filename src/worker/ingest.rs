@@ -31,7 +31,7 @@ use crate::embedders::variable;
 use crate::settings::{Database, Refusal, Settings};
 use document::Reader;
 pub(crate) use run::Verdict;
-use run::{Removes, Run};
+use run::{Order, Removes, Run};
 use upload::UploadedFile;
 
 /// The ingestion and its heartbeat.
@@ -70,7 +70,7 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
     };
     let mut run = Run::new(ingestion.clone());
     let outcome = match prepare(&ingestion, config).await {
-        Ok((source, reader)) => run.drive(&*source, &reader, removes(config)).await,
+        Ok((source, reader)) => run.drive(&*source, &reader, &order(config, &reader)).await,
         Err(error) => Err(error),
     };
     if outcome.is_ok()
@@ -84,12 +84,14 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
     run.end(outcome).await
 }
 
-fn removes(config: &IngestionConfig) -> Removes {
-    match (&config.upload, config.confirm_removal) {
+fn order(config: &IngestionConfig, reader: &Reader) -> Order {
+    let removes = match (&config.upload, config.confirm_removal) {
         (Some(_), _) => Removes::Nothing,
         (None, false) => Removes::Gone,
         (None, true) => Removes::Confirmed,
-    }
+    };
+    let source = config.source.as_ref().map(ToString::to_string).unwrap_or_default();
+    Order { removes, is_scheduled: config.scheduled, configuration: reader.configuration(&source) }
 }
 
 /// The source, and what reads its documents. Chooses the model of the base.

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::Fault;
 
 /// The functions that logins call. All others, and all tables, are the owner's.
-const FUNCTIONS: [&str; 30] = [
+const FUNCTIONS: [&str; 33] = [
     "team",
     "base",
     "fix_model",
@@ -24,6 +24,9 @@ const FUNCTIONS: [&str; 30] = [
     "changed",
     "mark_seen",
     "remove_unseen",
+    "remove_gone",
+    "find_place",
+    "keep_place",
     "remove_documents",
     "vectors_of",
     "list_documents",

@@ -111,6 +111,7 @@ mod tests {
             source: None,
             upload: Some("up_1".to_owned()),
             confirm_removal: false,
+            scheduled: false,
         };
         let mut work = Work { config, credentials: None, volume: None };
         more(&mut work);

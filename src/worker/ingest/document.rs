@@ -161,6 +161,11 @@ impl Reader {
         }
     }
 
+    /// Of a source and how its documents are read: with any other, all of them have to be looked at.
+    pub(super) fn configuration(&self, source: &str) -> [u8; 32] {
+        Sha256::new().chain_update(self.fingerprint()).chain_update([0_u8]).chain_update(source).finalize().into()
+    }
+
     async fn write(
         &self,
         ingestion: &Ingestion,

@@ -1,4 +1,7 @@
-//! The run of an ingestion: page by page through the source, then what is gone there, then the index. Counts as it goes.
+//! The run of an ingestion: what the source tells of its changes, or page by page through all of it and then what is gone there;
+//! then the index. Counts as it goes.
+
+mod changes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use tracing::{info, warn};
 use super::document::{Outcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
 use super::vectors;
+use changes::Place;
 
 /// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
 const MAX_OUTAGE: Duration = Duration::from_mins(5);
@@ -29,6 +33,15 @@ pub(super) enum Removes {
     Gone,
     /// What is gone there, however much it is.
     Confirmed,
+}
+
+/// What an ingestion is to do.
+pub(super) struct Order {
+    pub(super) removes: Removes,
+    /// Whether nobody asked for it at this moment.
+    pub(super) is_scheduled: bool,
+    /// Of the source and of how it is read.
+    pub(super) configuration: [u8; 32],
 }
 
 /// Why an ingestion has failed as every other attempt would.
@@ -71,13 +84,15 @@ impl Run {
     }
 
     /// Reads all of the source.
-    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, removes: Removes) -> anyhow::Result<()> {
+    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, order: &Order) -> anyhow::Result<()> {
         let Self { ingestion, progress, heartbeat } = self;
         // An upload is one file, which is kept until it is read.
-        let most_refusals = if removes == Removes::Nothing { 1 } else { MAX_REFUSALS };
-        let mut walk = Walk { ingestion, progress, source, reader, most_refusals, refusals: 0, away: Outage::default(), halt: None };
+        let most_refusals = if order.removes == Removes::Nothing { 1 } else { MAX_REFUSALS };
+        let away = Outage::default();
+        let mut walk =
+            Walk { ingestion, progress, source, reader, order, most_refusals, refusals: 0, has_refusals: false, away, halt: None };
         tokio::select! {
-            ended = walk.drive(removes) => ended,
+            ended = walk.drive() => ended,
             () = heartbeat.lost() => bail!("another process has taken this ingestion over"),
         }
     }
@@ -117,9 +132,12 @@ struct Walk<'a> {
     progress: &'a Progress,
     source: &'a dyn Source,
     reader: &'a Reader,
+    order: &'a Order,
     most_refusals: u32,
     /// How many documents the source has refused since it last handed one out.
     refusals: u32,
+    /// Whether it has refused any.
+    has_refusals: bool,
     /// How long it has not been reached for a document.
     away: Outage,
     halt: Option<Halt>,
@@ -152,18 +170,41 @@ impl Halt {
 }
 
 impl Walk<'_> {
-    async fn drive(&mut self, removes: Removes) -> anyhow::Result<()> {
+    async fn drive(&mut self) -> anyhow::Result<()> {
         self.enter("traversing");
+        let place = self.read_source().await?;
+        self.enter("embedding");
+        self.fill_vectors().await?;
+        self.enter("indexing");
+        patiently("the index", || self.ingestion.settle(INDEX_THRESHOLD)).await?;
+        if let Some(halt) = self.halt.take() {
+            return Err(halt.into_error());
+        }
+        if let Some(place) = place {
+            self.keep(&place).await;
+        }
+        Ok(())
+    }
+
+    /// Reads what has changed, or all. Returns where the next ingestion goes on.
+    async fn read_source(&mut self) -> anyhow::Result<Option<Place>> {
+        let (source, removes) = (self.source, self.order.removes);
+        let feed = source.incremental().filter(|_| removes != Removes::Nothing);
+        if let Some(feed) = feed.filter(|_| removes == Removes::Gone)
+            && let Some(place) = self.follow(feed).await?
+        {
+            return Ok(Some(place));
+        }
+        let place = match feed {
+            Some(feed) => Place::now(feed).await,
+            None => None,
+        };
         let complete = self.traverse().await?;
         // What has gone makes room, whatever had none before.
         if removes != Removes::Nothing {
             self.remove(&complete, removes == Removes::Confirmed).await?;
         }
-        self.enter("embedding");
-        self.fill_vectors().await?;
-        self.enter("indexing");
-        patiently("the index", || self.ingestion.settle(INDEX_THRESHOLD)).await?;
-        self.halt.take().map_or(Ok(()), |halt| Err(halt.into_error()))
+        Ok(place)
     }
 
     fn enter(&self, phase: &str) {
@@ -278,6 +319,7 @@ impl Walk<'_> {
             Outcome::Same | Outcome::Written { .. } | Outcome::Failed(_) => (self.refusals, self.away) = (0, Outage::default()),
             Outcome::Refused(error) => {
                 self.refusals += 1;
+                self.has_refusals = true;
                 if self.refusals >= self.most_refusals {
                     self.halt.get_or_insert(Halt::Refused { document: item.uri.clone(), error });
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slipway_database::knowledge::{
     BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
-    Listed, ModelUse, NewChunk, Quota, Removal, Report, SearchQuery,
+    Listed, ModelUse, NewChunk, Place, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -221,6 +221,64 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
     let left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|document| document.key).collect();
     assert_eq!(left, ["a", "z"]);
     assert_eq!(base.remove_keys("drive", &["a", "z"]).await.unwrap(), 1, "of another source nothing goes");
+}
+
+#[tokio::test]
+async fn a_place_in_a_list_of_changes_is_lost_when_all_is_needed() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    base.fix_model("mini", 2).await.unwrap();
+    let (this, other) = ([1; 32], [2; 32]);
+    let first = begin(&base, "one", "drive").await;
+    let id = first.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![1.0, 0.0]))]).await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None);
+    first.keep_place(&this, "7", false).await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None, "without a traversal there is none to move on");
+    let kept = |place: Option<Place>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
+    let seven = Some(("7".to_owned(), true));
+    first.keep_place(&this, "7", true).await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), seven);
+    assert_eq!(first.place(&other).await.unwrap(), None, "it was read in another way");
+    first.keep_place(&this, "8", false).await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), Some(("8".to_owned(), true)));
+    assert!(matches!(first.keep_place(&this, &"x".repeat(1_025), true).await, Err(Fault::Refused(_))));
+    let mut raw = platform.raw().await;
+    raw.one("update slipway.places set traversed_at = now() - interval '1 day'").await;
+    first.keep_place(&this, "9", false).await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), Some(("9".to_owned(), false)), "changes are no traversal");
+
+    // What somebody deletes has to be found again.
+    first.keep_place(&this, "7", true).await.unwrap();
+    let elsewhere = begin(&base, "two", "jira").await;
+    elsewhere.keep_place(&this, "7", true).await.unwrap();
+    assert!(base.remove_document(&id).await.unwrap());
+    first.keep_place(&this, "8", false).await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None);
+    assert_eq!(kept(elsewhere.place(&this).await.unwrap()), seven, "of another source");
+    elsewhere.use_model("big", 3, 1).await.unwrap();
+    assert_eq!(elsewhere.place(&this).await.unwrap(), None, "another model needs all documents");
+}
+
+#[tokio::test]
+async fn what_a_source_says_is_gone_goes_unless_next_to_all_does() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    base.fix_model("mini", 2).await.unwrap();
+    let drive = begin(&base, "one", "drive").await;
+    for key in ["a", "b", "c"] {
+        drive.put_document(&meta(key, "1"), vec![chunk(0, key, None)]).await.unwrap();
+    }
+    begin(&base, "two", "jira").await.put_document(&meta("a", "1"), vec![chunk(0, "a", None)]).await.unwrap();
+    let left = async || {
+        let mut left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|found| (found.source, found.key)).collect();
+        left.sort();
+        left.into_iter().map(|(source, key)| format!("{source}/{key}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(drive.remove_gone(&["a", "b", "c", "never there"]).await.unwrap(), Removal::Doubtful { found: 0, missing: 3 });
+    assert_eq!(left().await, "drive/a drive/b drive/c jira/a");
+    assert_eq!(drive.remove_gone(&["a", "never there"]).await.unwrap(), Removal::Removed(1));
+    assert_eq!(drive.remove_gone(&[]).await.unwrap(), Removal::Removed(0));
+    assert_eq!(left().await, "drive/b drive/c jira/a");
 }
 
 #[tokio::test]

@@ -74,6 +74,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "teams",
         "frequencies",
         "contents",
+        "places",
         "builds",
         "migrations",
     ] {
@@ -141,6 +142,9 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         &format!("mark_seen('kb_docs', 'one', '{holder}', '{{{SECRET}}}', '{{x}}', '{{x}}', '{{x}}')"),
         &format!("remove_unseen('kb_docs', 'one', '{holder}')"),
         &format!("remove_unseen('kb_docs', 'one', '{holder}', true)"),
+        &format!("remove_gone('kb_own', 'one', '{holder}', array['{SECRET}'])"),
+        &format!("find_place('kb_own', 'one', '{holder}', '\\x00')"),
+        &format!("keep_place('kb_own', 'one', '{holder}', '\\x00', 'x', true)"),
         &format!("remove_documents('kb_docs', null, null, array['{document}'])"),
         &format!("remove_documents('kb_own', null, null, array['{document}'])"),
         &format!("remove_documents('kb_own', '{SECRET}', null, null)"),

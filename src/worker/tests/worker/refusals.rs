@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_api::contract::{CREDENTIALS, EGRESS_ALLOW, INGESTION};
 use slipway_peers::minilm;
 use tempfile::TempDir;
@@ -76,16 +77,7 @@ impl Bucket {
 
     fn ingest(&self, uid: &str) -> Output {
         let source = json!({"type": "s3", "bucket": "docs", "endpoint": self.url, "credentials_secret": "login"});
-        let config = json!({
-            "uid": uid, "name": uid, "kb_id": BASE, "source_name": "bucket", "source": source, "upload": null,
-            "embedding": {"model": MODEL, "chunk_size": 64, "chunk_overlap": 0},
-        });
-        let mut command = Command::new("unshare");
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]);
-        command.arg(self.secret.path()).arg(CREDENTIALS).arg(PROGRAM);
-        command.env("SLIPWAY_KNOWLEDGE_URL", &self.team.url).env("RUNTIME_TEAM", &self.team.id).env("RUNTIME_EMBEDDING_DIR", minilm());
-        command.env(EGRESS_ALLOW, "127.0.0.0/8").env(INGESTION, config.to_string()).output().unwrap()
+        ingest(&self.team, self.secret.path(), uid, &json!({"source": source}))
     }
 
     /// How an ingestion ended.
@@ -101,6 +93,20 @@ impl Bucket {
             "select string_agg(concat_ws(' ', filename, status, (chunk_count > 0)::text), ', ' order by filename) from slipway.documents",
         )
     }
+}
+
+/// What would be the pod of an ingestion, to its end, with the Secret in a folder.
+pub(crate) fn ingest(team: &Team, secret: &Path, uid: &str, more: &Value) -> Output {
+    let mut config = json!({
+        "uid": uid, "name": uid, "kb_id": BASE, "source_name": "remote", "upload": null,
+        "embedding": {"model": MODEL, "chunk_size": 64, "chunk_overlap": 0},
+    });
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut command = Command::new("unshare");
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]).arg(secret).arg(CREDENTIALS).arg(PROGRAM);
+    command.env("SLIPWAY_KNOWLEDGE_URL", &team.url).env("RUNTIME_TEAM", &team.id).env("RUNTIME_EMBEDDING_DIR", minilm());
+    command.env(EGRESS_ALLOW, "127.0.0.0/8").env(INGESTION, config.to_string()).output().unwrap()
 }
 
 /// One request on a connection.
