@@ -61,10 +61,12 @@ async fn ingest(tenant: &Tenant, file: &Path, bytes: &[u8]) -> anyhow::Result<()
         name: "bench".to_owned(),
         kb_id: BASE.to_owned(),
         embedding: EmbeddingConfig { model: MODEL.to_owned(), chunk_size: 256, chunk_overlap: 25 },
+        generation: 1,
         source_name: UPLOADS.to_owned(),
         source: None,
         upload: Some(upload),
         confirm_removal: false,
+        scheduled: false,
     };
     let before = base.counts().await?.chunks;
     let mut command = command("slipway-worker")?;

@@ -217,6 +217,9 @@ pub struct IngestionConfig {
     pub name: String,
     pub kb_id: String,
     pub embedding: EmbeddingConfig,
+    /// Of the KnowledgeBase's spec that the embedding is from: what a later one wants is not undone.
+    #[serde(default)]
+    pub generation: i64,
     /// The source that the documents belong to.
     pub source_name: String,
     /// As the REST API has it, with `type`; none of an upload.
@@ -225,6 +228,10 @@ pub struct IngestionConfig {
     /// Whether a source is believed that has next to nothing of what was indexed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm_removal: bool,
+    /// Whether its time has come, and nobody asked for it: then deletions may be left to one ingestion a day, where the source tells
+    /// its changes and not its deletions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scheduled: bool,
 }
 
 /// How the chunks of a knowledge base were made.

@@ -346,11 +346,12 @@ impl Source {
     }
 
     /// The name of the source that documents of an ingestion belong to which reads this and names none: two that read the same
-    /// are one source, so that what has gone there is noticed.
+    /// are one source, so that what has gone there is noticed. By what login it is read, and by which warehouse, does not matter.
     pub fn name(&self) -> Option<String> {
         let config = self.config()?;
+        let is_means = |name: &str| matches!(name, "credentials_secret" | "warehouse_id");
         // Sorted, whatever order a map of JSON keeps.
-        let fields: BTreeMap<&String, &Value> = config.as_object()?.iter().collect();
+        let fields: BTreeMap<&String, &Value> = config.as_object()?.iter().filter(|(name, _)| !is_means(name)).collect();
         let digest = hex::encode(Sha256::digest(serde_json::to_string(&fields).ok()?));
         Some(format!("{}-{}", config["type"].as_str()?, digest.get(..10)?))
     }
@@ -406,5 +407,17 @@ mod tests {
         assert_eq!(one, name("{local: {path: a}}"));
         assert_ne!(one, name("{local: {path: b}}"));
         assert!(one.starts_with("local-") && one.len() == 16, "{one}");
+        for (one, other, is_same) in [
+            ("{s3: {bucket: docs}, credentialsSecret: login}", "{s3: {bucket: docs}, credentialsSecret: new-login}", true),
+            ("{s3: {bucket: docs}, credentialsSecret: login}", "{s3: {bucket: docs, prefix: a/}, credentialsSecret: login}", false),
+            ("{s3: {bucket: docs}, integration: in_a}", "{s3: {bucket: docs}, integration: in_b}", false),
+            (
+                "{databricks: {host: d, path: a.b.c, warehouseId: w}, credentialsSecret: login}",
+                "{databricks: {host: d, path: a.b.c, warehouseId: x}, credentialsSecret: login}",
+                true,
+            ),
+        ] {
+            assert_eq!(name(one) == name(other), is_same, "{one} and {other}");
+        }
     }
 }

@@ -151,6 +151,13 @@ pub enum DocumentStatus {
     Error,
 }
 
+/// What came of deleting all documents of a source.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemovedDocuments {
+    /// How many there were.
+    pub removed: u64,
+}
+
 /// A file that the worker has stored, for an Ingestion that names it.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct Uploaded {

@@ -6,6 +6,7 @@
 
 mod admin;
 mod base;
+mod changes;
 mod draft;
 mod ingestion;
 mod migrate;
@@ -18,6 +19,7 @@ mod vectors;
 
 pub use admin::KnowledgeAdmin;
 pub use base::{KnowledgeBase, KnowledgeOptions};
+pub use changes::{MAX_PLACE_BYTES, Place};
 pub use draft::Draft;
 pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Listed, Removal};
 pub use migrate::{KnowledgeMigrated, sibling};
@@ -28,3 +30,4 @@ pub use types::{
     MAX_REPORTED_ERRORS, NewChunk, Quota, Report, Unembedded,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};
+pub use vectors::ModelUse;

@@ -153,7 +153,10 @@ impl Subprocess {
                 Err(error) => return Err(Unreadable::Broken(format!("its reader printed what is no block: {error}"))),
             }
         }
-        let status = timeout(Duration::from_secs(5), self.0.wait()).await.map_err(io::Error::other)??;
+        let Ok(status) = timeout(Duration::from_secs(5), self.0.wait()).await else {
+            return Err(Unreadable::Broken("its reader closed its output and did not end".to_owned()));
+        };
+        let status = status?;
         let said = timeout(Duration::from_secs(1), said).await.ok().and_then(Result::ok).unwrap_or_default();
         Err(ending::fault(status, &said, limits))
     }

@@ -123,6 +123,7 @@ fn of_knowledge_and_the_platform() -> Vec<Route> {
         Route::new(put.clone(), "/knowledge-bases/{id}", Team(knowledge::CHANGE), "Replaces the settings of a knowledge base, and leaves its documents.", knowledge::replace),
         Route::new(delete.clone(), "/knowledge-bases/{id}", Team(knowledge::DELETE), "Deletes a knowledge base, with its documents.", knowledge::delete),
         Route::new(get.clone(), "/knowledge-bases/{id}/documents", Team(knowledge::GET), "The documents of a knowledge base, newest first.", knowledge::content::documents).with(knowledge::content::LISTED),
+        Route::new(delete.clone(), "/knowledge-bases/{id}/documents", Team(knowledge::CHANGE), "Deletes all documents of a source, which an ingestion of it brings back.", knowledge::content::delete_source).with(knowledge::content::SOURCE),
         Route::new(delete.clone(), "/knowledge-bases/{id}/documents/{doc}", Team(knowledge::CHANGE), "Deletes a document, which an ingestion of its source brings back.", knowledge::content::delete_document),
         Route::new(post.clone(), "/knowledge-bases/{id}/ingest", Team(knowledge::INGEST), "Reads a source, or an uploaded file, into the knowledge base.", knowledge::ingest::ingest),
         Route::new(get.clone(), "/knowledge-bases/{id}/jobs", Team(knowledge::LIST_JOBS), "The ingestions into a knowledge base, newest first, without their errors.", knowledge::jobs::list).with(knowledge::jobs::LISTED),

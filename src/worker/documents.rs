@@ -1,6 +1,6 @@
-//! `GET` and `DELETE /knowledge-bases/{kb_id}/documents`.
+//! `GET` and `DELETE /knowledge-bases/{kb_id}/documents`, and `DELETE` of one of them.
 
-use slipway_api::worker::{DOCUMENTS_DEFAULT, DOCUMENTS_MAX};
+use slipway_api::worker::{DOCUMENTS_DEFAULT, DOCUMENTS_MAX, RemovedDocuments};
 use slipway_http::{Error, Query, Reply, StatusCode};
 
 use crate::server::Server;
@@ -17,4 +17,11 @@ pub(crate) async fn delete(server: &Server, base: &str, document: &str) -> Resul
         return Ok(Reply::text("").with_status(StatusCode::NO_CONTENT));
     }
     Err(Error::not_found(format!("there is no document {document} in this knowledge base")))
+}
+
+/// All documents of `?source=`.
+pub(crate) async fn delete_source(server: &Server, base: &str, mut query: Query) -> Result<Reply, Error> {
+    let source = query.text("source").ok_or_else(|| Error::bad_request("`source` is required: the source whose documents are deleted"))?;
+    query.end()?;
+    Reply::json(&RemovedDocuments { removed: server.store()?.delete_source(base, &source).await? })
 }

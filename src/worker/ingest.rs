@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use slipway_api::contract::{self, IngestionConfig};
-use slipway_database::knowledge::{Begun, Ingestion, KnowledgeBase, KnowledgeOptions};
+use slipway_database::knowledge::{Begun, Ingestion, KnowledgeBase, KnowledgeOptions, ModelUse};
 use slipway_egress::Allowed;
 use slipway_knowledge::ChunkSize;
 use slipway_knowledge::source::{self, Credentials, Source, SourceConfig, Surroundings};
@@ -31,7 +31,7 @@ use crate::embedders::variable;
 use crate::settings::{Database, Refusal, Settings};
 use document::Reader;
 pub(crate) use run::Verdict;
-use run::{Removes, Run};
+use run::{Order, Removes, Run};
 use upload::UploadedFile;
 
 /// The ingestion and its heartbeat.
@@ -68,9 +68,9 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
         info!("this ingestion has succeeded before");
         return Ok(());
     };
-    let mut run = Run::new(ingestion);
-    let outcome = match prepare(&base, config).await {
-        Ok((source, reader)) => run.drive(&*source, &reader, removes(config)).await,
+    let mut run = Run::new(ingestion.clone());
+    let outcome = match prepare(&ingestion, config).await {
+        Ok((source, reader)) => run.drive(&*source, &reader, &order(config, &reader)).await,
         Err(error) => Err(error),
     };
     if outcome.is_ok()
@@ -84,34 +84,33 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
     run.end(outcome).await
 }
 
-fn removes(config: &IngestionConfig) -> Removes {
-    match (&config.upload, config.confirm_removal) {
+fn order(config: &IngestionConfig, reader: &Reader) -> Order {
+    let removes = match (&config.upload, config.confirm_removal) {
         (Some(_), _) => Removes::Nothing,
         (None, false) => Removes::Gone,
         (None, true) => Removes::Confirmed,
-    }
+    };
+    let source = config.source.as_ref().map(ToString::to_string).unwrap_or_default();
+    Order { removes, is_scheduled: config.scheduled, configuration: reader.configuration(&source) }
 }
 
-/// The source, and what reads its documents. Fixes the model of the base.
-async fn prepare(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result<(Box<dyn Source>, Reader)> {
+/// The source, and what reads its documents. Chooses the model of the base.
+async fn prepare(ingestion: &Ingestion, config: &IngestionConfig) -> anyhow::Result<(Box<dyn Source>, Reader)> {
     let model = PassageEmbedder::open(&config.embedding.model, &variable)?;
     let (id, dimensions) = (model.embedder().id().to_owned(), u32::try_from(model.embedder().dimensions())?);
-    match base.model().await? {
-        Some(known) if known != (id.clone(), dimensions) => {
-            info!(
-                before = known.0,
-                now = id,
-                "another embedding model: all documents are embedded anew, from their sources or from their chunks"
-            );
-            base.replace_model(&id, dimensions).await?;
+    match ingestion.use_model(&id, dimensions, config.generation).await? {
+        ModelUse::Kept => {}
+        ModelUse::Replaced { former } => {
+            let words = "another embedding model: all documents are embedded anew, from their sources or from their chunks";
+            info!(before = former, now = id, "{words}");
         }
-        _ => base.fix_model(&id, dimensions).await?,
+        ModelUse::Outdated { present } => return Err(Verdict::outdated(&id, &present).into()),
     }
     let length = |tokens: i32| u32::try_from(tokens).map_err(|_| anyhow!("a chunk cannot have {tokens} tokens"));
     let size = ChunkSize { tokens: length(config.embedding.chunk_size)?, overlap: length(config.embedding.chunk_overlap)? };
     let program = env::current_exe().context("this program cannot be found")?.into_os_string();
     let reader = Reader::new(model, size, vec![program, "extract".into()]);
-    Ok((open_source(base, config)?, reader))
+    Ok((open_source(ingestion.base(), config)?, reader))
 }
 
 fn open_source(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result<Box<dyn Source>> {

@@ -40,13 +40,14 @@ enum Endpoint {
     Search,
     Documents,
     DeleteDocument,
+    DeleteSource,
     Upload,
     Test,
     Deliver,
 }
 
 /// Method, path and what is there; `*` stands for an id.
-const ROUTES: [Route<Endpoint>; 12] = [
+const ROUTES: [Route<Endpoint>; 13] = [
     (Method::GET, "/healthz", Endpoint::Alive),
     (Method::HEAD, "/healthz", Endpoint::Alive),
     (Method::GET, "/readyz", Endpoint::Ready),
@@ -55,6 +56,7 @@ const ROUTES: [Route<Endpoint>; 12] = [
     (Method::HEAD, "/metrics", Endpoint::Metrics),
     (Method::POST, "/knowledge-bases/*/search", Endpoint::Search),
     (Method::GET, "/knowledge-bases/*/documents", Endpoint::Documents),
+    (Method::DELETE, "/knowledge-bases/*/documents", Endpoint::DeleteSource),
     (Method::DELETE, "/knowledge-bases/*/documents/*", Endpoint::DeleteDocument),
     (Method::POST, "/knowledge-bases/*/uploads", Endpoint::Upload),
     (Method::POST, TEST_PATH, Endpoint::Test),
@@ -142,7 +144,7 @@ impl Server {
             // Guarded by a key of their own, which REST has not.
             Endpoint::Test => return self.integrations.test(request).await,
             Endpoint::Deliver => return self.integrations.deliver(request).await,
-            Endpoint::Search | Endpoint::Documents | Endpoint::DeleteDocument | Endpoint::Upload => {}
+            Endpoint::Search | Endpoint::Documents | Endpoint::DeleteDocument | Endpoint::DeleteSource | Endpoint::Upload => {}
         }
         if let Err(refused) = self.access.check(request.headers(), SystemTime::now()) {
             return Err(request.refuse(refused).await);
@@ -154,6 +156,7 @@ impl Server {
                 Endpoint::Search => search::search(self, base, request).await,
                 Endpoint::Documents => documents::list(self, base, request.query()?).await,
                 Endpoint::DeleteDocument => documents::delete(self, base, document).await,
+                Endpoint::DeleteSource => documents::delete_source(self, base, request.query()?).await,
                 _ => uploads::receive(self, base, request).await,
             }
         };
@@ -183,6 +186,7 @@ mod tests {
             (Method::POST, "/integrations/test", Some(Endpoint::Test), &[]),
             (Method::GET, "/integrations/deliver", None, &[]),
             (Method::DELETE, "/knowledge-bases/kb_docs/documents/doc_1", Some(Endpoint::DeleteDocument), &["kb_docs", "doc_1"]),
+            (Method::DELETE, "/knowledge-bases/kb_docs/documents", Some(Endpoint::DeleteSource), &["kb_docs"]),
         ] {
             let found = routes::find(&ROUTES, is_id, &method, path).unwrap();
             assert_eq!((found.endpoint, found.ids), (endpoint, ids.to_vec()), "{method} {path}");

@@ -65,6 +65,19 @@ impl Store {
         self.base(base)?.remove_document(document).await.map_err(of_missing)
     }
 
+    /// Removes all documents of a source; how many there were. They are found no more, and their chunks go behind the answer.
+    pub(crate) async fn delete_source(&self, base: &str, source: &str) -> Result<u64, Error> {
+        let base = self.base(base)?;
+        let removed = base.remove_source(source).await.map_err(of_missing)?;
+        tokio::spawn(async move {
+            // What is left of them goes with the next ingestion.
+            if let Err(fault) = base.sweep().await {
+                warn!(%fault, "chunks of deleted documents are left");
+            }
+        });
+        Ok(removed)
+    }
+
     pub(crate) async fn begin_upload(&self, base: &str, filename: &str, content_type: &str) -> Result<Upload, Error> {
         let base = self.base(base)?;
         let id = base.begin_upload(filename, content_type).await.map_err(of_missing)?;

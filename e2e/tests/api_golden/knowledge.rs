@@ -45,6 +45,7 @@ fn knowledge_bases_answer_as_written_down() {
     golden.keep("GET /knowledge-bases/{id}/documents", &documents);
     let document = documents.json()["data"][0]["id"].as_str().unwrap().to_owned();
     golden.keep("DELETE /knowledge-bases/{id}/documents/{doc}", &api.call("DELETE", &format!("/kb_docs/documents/{document}")).send());
+    golden.keep("DELETE /knowledge-bases/{id}/documents", &api.call("DELETE", "/kb_docs/documents?source=uploads").send());
     let cancelled = api.call("POST", &format!("{}/cancel", job(&send_file()))).send();
     golden.keep_but("POST /knowledge-bases/{id}/jobs/{job_id}/cancel", &cancelled, &["started_at", "finished_at"]);
     let counted = ["document_count", "chunk_count", "embedding_dim", "last_job_id"];

@@ -96,14 +96,6 @@ impl KnowledgeBase {
         Ok(())
     }
 
-    /// Another model: all vectors go at once, and every document needs work in the next ingestion of its source, whatever its
-    /// version. What is not read again gets its vectors from [`Self::unembedded`]; until then it is found in full text. Documents that are being written are refused when they are published.
-    pub async fn replace_model(&self, model: &str, dimensions: u32) -> Result<(), Fault> {
-        check_dimensions(dimensions as usize)?;
-        self.run(ask("SELECT slipway.replace_model($1, $2, $3)").bind(&*self.kb).bind(model).bind(small(dimensions))).await?;
-        Ok(())
-    }
-
     /// Which of these texts, by their hashes, have vectors already. In the precision of half a float, as they are kept.
     pub async fn vectors_of(&self, hashes: &[[u8; 32]]) -> Result<Vec<([u8; 32], Vec<f32>)>, Fault> {
         // As numbers: a type that the driver has to look up among a statement's results ends a statement without a name.
@@ -139,11 +131,12 @@ impl KnowledgeBase {
         Ok(self.remove(None, None, &[document_id]).await? > 0)
     }
 
-    /// Removes all documents of a source; how many there were.
+    /// Removes all documents of a source; how many there were. From then on nothing of them is found, and [`Self::sweep`] deletes
+    /// their chunks.
     pub async fn remove_source(&self, source: &str) -> Result<u64, Fault> {
         let mut removed = 0;
         loop {
-            let batch = self.remove(Some(source), None, &[]).await?;
+            let batch = self.hide(Some(source), None, &[]).await?;
             removed += batch;
             if batch == 0 {
                 return Ok(removed);
@@ -152,14 +145,19 @@ impl KnowledgeBase {
     }
 
     pub(super) async fn remove(&self, source: Option<&str>, keys: Option<&[&str]>, ids: &[&str]) -> Result<u64, Fault> {
-        let question = ask("SELECT slipway.remove_documents($1, $2, $3, $4) AS removed").bind(&*self.kb).bind(source).bind(keys).bind(ids);
-        let removed = self.count(question, "removed").await?;
+        let removed = self.hide(source, keys, ids).await?;
         self.sweep().await?;
         Ok(removed)
     }
 
+    /// Removes documents, and leaves their chunks to a sweep.
+    async fn hide(&self, source: Option<&str>, keys: Option<&[&str]>, ids: &[&str]) -> Result<u64, Fault> {
+        let question = ask("SELECT slipway.remove_documents($1, $2, $3, $4) AS removed").bind(&*self.kb).bind(source).bind(keys).bind(ids);
+        self.count(question, "removed").await
+    }
+
     /// Deletes chunks that are shown no more. Whatever cuts this off leaves the rest to the next time.
-    pub(super) async fn sweep(&self) -> Result<(), Fault> {
+    pub async fn sweep(&self) -> Result<(), Fault> {
         loop {
             let rows = self.rows(ask("SELECT slipway.sweep($1, $2) AS more").bind(&*self.kb).bind(SWEPT)).await?;
             if !rows.first().map_or(Ok(false), |row| row.try_get("more"))? {
@@ -214,7 +212,7 @@ pub(super) fn page(mut items: Vec<Document>, limit: u32) -> Page<Document> {
     Page { items, next_cursor }
 }
 
-fn check_dimensions(dimensions: usize) -> Result<(), Fault> {
+pub(super) fn check_dimensions(dimensions: usize) -> Result<(), Fault> {
     if (1..=MAX_DIMENSIONS).contains(&dimensions) {
         return Ok(());
     }

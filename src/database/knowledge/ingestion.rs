@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::base::KnowledgeBase;
 use super::draft::Draft;
@@ -169,16 +170,13 @@ impl Ingestion {
         const REMOVE: &str = "SELECT removed, found, missing FROM slipway.remove_unseen($1, $2, $3, $4)";
         let mut removed = 0;
         loop {
-            let rows = self.base.rows(self.mine(ask(REMOVE)).bind(confirmed)).await?;
-            let row = rows.first().ok_or_else(|| Fault::Broken("a removal had no outcome".to_owned()))?;
-            let count = |name| Ok::<u64, Fault>(row.try_get::<i64, _>(name)?.unsigned_abs());
-            match row.try_get::<Option<i64>, _>("removed")? {
-                None => return Ok(Removal::Doubtful { found: count("found")?, missing: count("missing")? }),
-                Some(0) => {
+            match removal(&self.base.rows(self.mine(ask(REMOVE)).bind(confirmed)).await?)? {
+                Removal::Removed(0) => {
                     self.base.sweep().await?;
                     return Ok(Removal::Removed(removed));
                 }
-                Some(batch) => removed += batch.unsigned_abs(),
+                Removal::Removed(batch) => removed += batch,
+                doubtful @ Removal::Doubtful { .. } => return Ok(doubtful),
             }
         }
     }
@@ -212,6 +210,16 @@ impl KnowledgeBase {
         }
         Ok(removed)
     }
+}
+
+/// The outcome of one statement that removes.
+pub(super) fn removal(rows: &[PgRow]) -> Result<Removal, Fault> {
+    let row = rows.first().ok_or_else(|| Fault::Broken("a removal had no outcome".to_owned()))?;
+    let count = |name| Ok::<u64, Fault>(row.try_get::<i64, _>(name)?.unsigned_abs());
+    Ok(match row.try_get::<Option<i64>, _>("removed")? {
+        Some(removed) => Removal::Removed(removed.unsigned_abs()),
+        None => Removal::Doubtful { found: count("found")?, missing: count("missing")? },
+    })
 }
 
 /// Binds what is listed: keys, versions, file names and addresses.

@@ -5,11 +5,12 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::Fault;
 
 /// The functions that logins call. All others, and all tables, are the owner's.
-const FUNCTIONS: [&str; 29] = [
+const FUNCTIONS: [&str; 33] = [
     "team",
     "base",
     "fix_model",
     "replace_model",
+    "use_model",
     "unembedded",
     "add_vectors",
     "all_embedded",
@@ -23,6 +24,9 @@ const FUNCTIONS: [&str; 29] = [
     "changed",
     "mark_seen",
     "remove_unseen",
+    "remove_gone",
+    "find_place",
+    "keep_place",
     "remove_documents",
     "vectors_of",
     "list_documents",

@@ -105,7 +105,8 @@ impl Pdf {
         let mut command = command(&self.info, [file]);
         command.stderr(std::process::Stdio::piped());
         let ended = match Running::start(command, allowance)?.finish(allowance, MAX_INFO_BYTES) {
-            Err(error) if error.kind() == ErrorKind::TimedOut => {
+            // What a title of any length makes, and what takes any time, is the document's own doing.
+            Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::FileTooLarge) => {
                 return Err(Unreadable::TooLarge(format!("its head cannot be read: {error}")));
             }
             ended => ended?,

@@ -106,10 +106,12 @@ mod tests {
             name: "first".to_owned(),
             kb_id: "kb_docs".to_owned(),
             embedding: EmbeddingConfig { model: "builtin:m".to_owned(), chunk_size: 512, chunk_overlap: 50 },
+            generation: 1,
             source_name: "uploads".to_owned(),
             source: None,
             upload: Some("up_1".to_owned()),
             confirm_removal: false,
+            scheduled: false,
         };
         let mut work = Work { config, credentials: None, volume: None };
         more(&mut work);

@@ -206,10 +206,12 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
             name: ingestion.name_any(),
             kb_id: ids::knowledge_base(&name),
             embedding,
+            generation: base.metadata.generation.unwrap_or_default(),
             source_name,
             source: source.and_then(Source::config),
             upload: ingestion.spec.upload.clone(),
             confirm_removal: ingestion.spec.confirm_removal,
+            scheduled: ingestion.owner_references().iter().any(|owner| owner.kind == "KnowledgeBase" && owner.controller == Some(true)),
         },
         credentials,
         volume: seen.volume.filter(|_| is_local).map(str::to_owned),
@@ -253,7 +255,7 @@ mod tests {
 
     fn base() -> Guarded<KnowledgeBase> {
         DeserializeGuard(Ok(serde_yaml::from_str(
-            "{metadata: {name: docs}, spec: {name: Docs, sources: [{name: files, local: {path: a}}, {name: bucket, s3: {bucket: docs}, credentialsSecret: login}]}}",
+            "{metadata: {name: docs, generation: 3}, spec: {name: Docs, sources: [{name: files, local: {path: a}}, {name: bucket, s3: {bucket: docs}, credentialsSecret: login}]}}",
         )
         .unwrap()))
     }
@@ -327,22 +329,27 @@ mod tests {
     #[test]
     fn a_pod_is_told_what_it_is_to_read() {
         let base = base();
-        let work = |spec: &str| {
+        let work_of = |ingestion: &Ingestion| {
             let good = secret(true);
             let seen = Seen { volume: Some("files"), secret: Some(&good), ..seen(Some(&base)) };
-            match next(&ingestion(spec), &IngestionStatus::default(), &seen, MODEL) {
+            match next(ingestion, &IngestionStatus::default(), &seen, MODEL) {
                 Step::Start(work) => *work,
-                other => panic!("{spec}: {other:?}"),
+                other => panic!("{ingestion:?}: {other:?}"),
             }
         };
+        let work = |spec: &str| work_of(&ingestion(spec));
         let of = work("sourceName: bucket");
         assert_eq!((of.credentials.as_deref(), of.volume), (Some("login"), None));
         let config = json!({"uid": "u", "name": "i", "kb_id": "kb_docs", "embedding": {"model": MODEL, "chunk_size": 512, "chunk_overlap": 50},
-            "source_name": "bucket", "source": {"type": "s3", "bucket": "docs", "credentials_secret": "login"}, "upload": null});
+            "generation": 3, "source_name": "bucket", "source": {"type": "s3", "bucket": "docs", "credentials_secret": "login"}, "upload": null});
         assert_eq!(serde_json::to_value(&of.config).unwrap(), config);
         let of = work("source: {local: {path: b}}");
         assert_eq!((of.credentials, of.volume.as_deref()), (None, Some("files")));
-        assert!(of.config.source_name.starts_with("local-"), "{}", of.config.source_name);
+        assert!(of.config.source_name.starts_with("local-") && !of.config.scheduled, "{:?}", of.config);
+        let mut made = ingestion("sourceName: bucket");
+        let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "KnowledgeBase", "name": "docs", "uid": "b", "controller": true});
+        made.metadata.owner_references = Some(vec![serde_json::from_value(owner).unwrap()]);
+        assert!(work_of(&made).config.scheduled, "its time had come");
         let of = work("upload: up_1");
         assert_eq!((of.config.source_name.as_str(), of.config.source, of.volume), (UPLOADS, None, None));
     }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
-use slipway_api::ids;
-use slipway_api::worker::{DOCUMENTS_DEFAULT, DOCUMENTS_MAX, Document, DocumentPage, SearchRequest, SearchResponse};
+use slipway_api::worker::{DOCUMENTS_DEFAULT, DOCUMENTS_MAX, Document, DocumentPage, RemovedDocuments, SearchRequest, SearchResponse};
+use slipway_api::{ids, names};
 use slipway_http::{Error, Method, Reply};
 
 use crate::agents::Deleted;
@@ -19,6 +19,8 @@ pub(crate) const LISTED: &[Parameter] = &[
     Parameter { name: "limit", about: "How many at most, 1 to 500. Default 100.", kind: "integer" },
     Parameter { name: "cursor", about: "Where to go on: next_cursor of the page before.", kind: "string" },
 ];
+
+pub(crate) const SOURCE: &[Parameter] = &[Parameter { name: "source", about: "The source whose documents are deleted.", kind: "source" }];
 
 const ID_LEN_MAX: usize = 64;
 
@@ -61,6 +63,26 @@ pub(crate) async fn delete_document(call: Call) -> Result<Data<Deleted>, Error> 
     let path = format!("{}/documents/{id}", base_path(&call).await?);
     WorkerCall { call: &call, method: Method::DELETE, path, body: WorkerBody::None }.done().await?;
     Ok(Data::new(Deleted { id, deleted: true }))
+}
+
+/// All documents of a source, which are gone.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "KnowledgeSourceDeleted")]
+pub(crate) struct SourceDeleted {
+    source: String,
+    /// How many documents there were.
+    deleted_count: u64,
+}
+
+pub(crate) async fn delete_source(mut call: Call) -> Result<Data<SourceDeleted>, Error> {
+    let source = call.query.text("source").filter(|source| names::is_name(source)).ok_or_else(|| {
+        Error::bad_request("`source` is required: the name of a source; names are lower-case letters, digits and hyphens, and `uploads` is that of uploaded files")
+    })?;
+    std::mem::take(&mut call.query).end()?;
+    let path = format!("{}/documents?source={source}", base_path(&call).await?);
+    let worker = WorkerCall { call: &call, method: Method::DELETE, path, body: WorkerBody::None };
+    let RemovedDocuments { removed } = worker.json().await?;
+    Ok(Data::new(SourceDeleted { source, deleted_count: removed }))
 }
 
 /// What was found, the best first.

@@ -6,6 +6,7 @@ use slipway_api::integration::IntegrationType;
 use slipway_http::{Method, StatusCode};
 
 use super::{examples, parts};
+use crate::fields::NAME;
 use crate::permission::Permission;
 use crate::route::{Parameter, Route};
 
@@ -251,6 +252,11 @@ fn query(parameter: &Parameter) -> Value {
     if ["from", "to"].contains(&parameter.name) {
         let schema = json!({"type": "integer", "minimum": 1, "maximum": i64::MAX});
         return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": 1});
+    }
+    if parameter.kind == "source" {
+        let schema = json!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": NAME});
+        let (name, about) = (parameter.name, parameter.about);
+        return json!({"name": name, "in": "query", "required": true, "description": about, "schema": schema, "example": "manuals"});
     }
     // The two runs of a comparison.
     if ["a", "b"].contains(&parameter.name) {

@@ -39,6 +39,8 @@ pub(super) enum Outcome {
     },
     /// It cannot be read: why.
     Failed(String),
+    /// Its source does not hand it out, which may be this document's matter or that of all.
+    Refused(SourceError),
     /// The team's quota has no room for it: which.
     Full(String),
 }
@@ -48,6 +50,8 @@ pub(super) enum Outcome {
 pub(super) enum Trouble {
     /// Trying again may help.
     Passing(String),
+    /// The source cannot be reached, or not for this document.
+    Away(SourceError),
     /// The team's quota has no room.
     Full(String),
     Lasting(anyhow::Error),
@@ -100,15 +104,7 @@ impl Reader {
         known: Option<[u8; 32]>,
     ) -> Result<Outcome, Trouble> {
         let mut file = tempfile::NamedTempFile::new().map_err(disk)?;
-        let mut meta = DocumentMeta {
-            key: item.key.clone(),
-            uri: item.uri.clone(),
-            filename: item.filename.clone(),
-            content_type: item.content_type.clone().unwrap_or_default(),
-            version: self.version(item),
-            bytes: item.size.unwrap_or_default(),
-            ..DocumentMeta::default()
-        };
+        let mut meta = self.meta(item);
         if item.size.is_some_and(|size| size > MAX_DOCUMENT_BYTES) {
             let why = format!("it has {} bytes; {MAX_DOCUMENT_BYTES} are read at most", meta.bytes);
             return failed(ingestion, &meta, why).await;
@@ -120,9 +116,14 @@ impl Reader {
                     meta.content_type = content_type;
                 }
             }
-            Err(error) if error.kind() == SourceErrorKind::Gone => return Ok(Outcome::Gone),
-            Err(error) if error.kind() == SourceErrorKind::Unfetchable => return failed(ingestion, &meta, error.to_string()).await,
-            Err(error) => return Err(of_source(error)),
+            Err(error) => {
+                return match error.kind() {
+                    SourceErrorKind::Gone => Ok(Outcome::Gone),
+                    SourceErrorKind::Unfetchable => failed(ingestion, &meta, error.to_string()).await,
+                    SourceErrorKind::Unavailable => Err(Trouble::Away(error)),
+                    _ => self.refuse(ingestion, item, error).await,
+                };
+            }
         }
         let hash = self.hash(file.as_file_mut()).map_err(disk)?;
         if known == Some(hash) {
@@ -139,6 +140,30 @@ impl Reader {
             Err(unreadable) => return failed(ingestion, &meta, unreadable.to_string()).await,
         };
         self.write(ingestion, (format, &file), meta).await
+    }
+
+    /// Says of a document that its source does not hand it out. What the index has of it stays.
+    pub(super) async fn refuse(&self, ingestion: &Ingestion, item: &Item, error: SourceError) -> Result<Outcome, Trouble> {
+        ingestion.fail_document(&self.meta(item), &error.to_string()).await.map_err(of_database)?;
+        Ok(Outcome::Refused(error))
+    }
+
+    /// As the source lists it.
+    fn meta(&self, item: &Item) -> DocumentMeta {
+        DocumentMeta {
+            key: item.key.clone(),
+            uri: item.uri.clone(),
+            filename: item.filename.clone(),
+            content_type: item.content_type.clone().unwrap_or_default(),
+            version: self.version(item),
+            bytes: item.size.unwrap_or_default(),
+            ..DocumentMeta::default()
+        }
+    }
+
+    /// Of a source and how its documents are read: with any other, all of them have to be looked at.
+    pub(super) fn configuration(&self, source: &str) -> [u8; 32] {
+        Sha256::new().chain_update(self.fingerprint()).chain_update([0_u8]).chain_update(source).finalize().into()
     }
 
     async fn write(
@@ -253,10 +278,6 @@ pub(super) fn of_database(fault: Fault) -> Trouble {
         fault if fault.is_passing() => Trouble::Passing(fault.to_string()),
         fault => Trouble::Lasting(fault.into()),
     }
-}
-
-fn of_source(error: SourceError) -> Trouble {
-    if error.kind() == SourceErrorKind::Unavailable { Trouble::Passing(error.to_string()) } else { Trouble::Lasting(error.into()) }
 }
 
 pub(super) fn of_model(fault: slipway_models::Fault) -> Trouble {

@@ -1,22 +1,28 @@
-//! The run of an ingestion: page by page through the source, then what is gone there, then the index. Counts as it goes.
+//! The run of an ingestion: what the source tells of its changes, or page by page through all of it and then what is gone there;
+//! then the index. Counts as it goes.
+
+mod changes;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Listed, Removal};
-use slipway_knowledge::source::{Complete, Item, Skipped, Source, SourceErrorKind, Step, Traversal};
+use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Listed, Removal, Report};
+use slipway_knowledge::source::{Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Step, Traversal};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::document::{Outcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
 use super::vectors;
+use changes::Place;
 
 /// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
 const MAX_OUTAGE: Duration = Duration::from_mins(5);
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
+/// How many documents in a row a source may refuse. Then its credentials are at fault, or the source, and no document.
+const MAX_REFUSALS: u32 = 20;
 
 /// What a source that was read to its end removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +35,31 @@ pub(super) enum Removes {
     Confirmed,
 }
 
+/// What an ingestion is to do.
+pub(super) struct Order {
+    pub(super) removes: Removes,
+    /// Whether nobody asked for it at this moment.
+    pub(super) is_scheduled: bool,
+    /// Of the source and of how it is read.
+    pub(super) configuration: [u8; 32],
+}
+
 /// Why an ingestion has failed as every other attempt would.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     ending: Ending,
     words: String,
+}
+
+impl Verdict {
+    /// Of an ingestion that was made for another embedding model than the base has by now.
+    pub(super) fn outdated(wanted: &str, present: &str) -> Self {
+        let words = format!(
+            "this ingestion was made when the knowledge base had the embedding model {wanted}, and it has been given {present} since. \
+             Make another Ingestion"
+        );
+        Self { ending: Ending::Failed, words }
+    }
 }
 
 impl std::error::Error for Verdict {}
@@ -58,11 +84,15 @@ impl Run {
     }
 
     /// Reads all of the source.
-    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, removes: Removes) -> anyhow::Result<()> {
+    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, order: &Order) -> anyhow::Result<()> {
         let Self { ingestion, progress, heartbeat } = self;
-        let mut walk = Walk { ingestion, progress, source, reader, full: None };
+        // An upload is one file, which is kept until it is read.
+        let most_refusals = if order.removes == Removes::Nothing { 1 } else { MAX_REFUSALS };
+        let away = Outage::default();
+        let mut walk =
+            Walk { ingestion, progress, source, reader, order, most_refusals, refusals: 0, has_refusals: false, away, halt: None };
         tokio::select! {
-            ended = walk.drive(removes) => ended,
+            ended = walk.drive() => ended,
             () = heartbeat.lost() => bail!("another process has taken this ingestion over"),
         }
     }
@@ -102,26 +132,79 @@ struct Walk<'a> {
     progress: &'a Progress,
     source: &'a dyn Source,
     reader: &'a Reader,
-    /// Once the team's quota had no room for a document: what the database said.
-    full: Option<String>,
+    order: &'a Order,
+    most_refusals: u32,
+    /// How many documents the source has refused since it last handed one out.
+    refusals: u32,
+    /// Whether it has refused any.
+    has_refusals: bool,
+    /// How long it has not been reached for a document.
+    away: Outage,
+    halt: Option<Halt>,
+}
+
+/// Why documents are read no more. They are looked at all the same, to be told apart from what is gone.
+enum Halt {
+    /// The team's quota had no room for a document: what the database said. What is removed in the end makes room for the next
+    /// ingestion.
+    Full(String),
+    /// The source refuses one document after the other: the last of them, and why.
+    Refused { document: String, error: SourceError },
+}
+
+impl Halt {
+    fn words(&self) -> String {
+        match self {
+            Self::Full(words) => words.clone(),
+            Self::Refused { error, .. } => error.to_string(),
+        }
+    }
+
+    /// What the ingestion ends with.
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Full(words) => Verdict { ending: Ending::Full, words }.into(),
+            Self::Refused { document, error } => anyhow::Error::from(error).context(document),
+        }
+    }
 }
 
 impl Walk<'_> {
-    async fn drive(&mut self, removes: Removes) -> anyhow::Result<()> {
+    async fn drive(&mut self) -> anyhow::Result<()> {
         self.enter("traversing");
+        let place = self.read_source().await?;
+        self.enter("embedding");
+        self.fill_vectors().await?;
+        self.enter("indexing");
+        patiently("the index", || self.ingestion.settle(INDEX_THRESHOLD)).await?;
+        if let Some(halt) = self.halt.take() {
+            return Err(halt.into_error());
+        }
+        if let Some(place) = place {
+            self.keep(&place).await;
+        }
+        Ok(())
+    }
+
+    /// Reads what has changed, or all. Returns where the next ingestion goes on.
+    async fn read_source(&mut self) -> anyhow::Result<Option<Place>> {
+        let (source, removes) = (self.source, self.order.removes);
+        let feed = source.incremental().filter(|_| removes != Removes::Nothing);
+        if let Some(feed) = feed.filter(|_| removes == Removes::Gone)
+            && let Some(place) = self.follow(feed).await?
+        {
+            return Ok(Some(place));
+        }
+        let place = match feed {
+            Some(feed) => Place::now(feed).await,
+            None => None,
+        };
         let complete = self.traverse().await?;
         // What has gone makes room, whatever had none before.
         if removes != Removes::Nothing {
             self.remove(&complete, removes == Removes::Confirmed).await?;
         }
-        self.enter("embedding");
-        self.fill_vectors().await?;
-        self.enter("indexing");
-        patiently("the index", || self.ingestion.settle(INDEX_THRESHOLD)).await?;
-        match self.full.take() {
-            Some(words) => Err(Verdict { ending: Ending::Full, words }.into()),
-            None => Ok(()),
-        }
+        Ok(place)
     }
 
     fn enter(&self, phase: &str) {
@@ -165,6 +248,7 @@ impl Walk<'_> {
                     sleep(RETRY_INTERVAL).await;
                 }
                 Err(Trouble::Full(why)) => bail!("vectors of the present model: {why}"),
+                Err(Trouble::Away(error)) => return Err(error.into()),
                 Err(Trouble::Lasting(error)) => return Err(error.context("vectors of the present model")),
             }
         }
@@ -210,29 +294,10 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// One document, as often as it takes. After one without room, others are only looked at to be told apart from what is gone:
-    /// to read them would be in vain, and what is removed in the end makes room for the next ingestion.
     async fn document(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<()> {
-        let mut outage = Outage::default();
-        let outcome = loop {
-            let read = match &self.full {
-                Some(words) => Err(Trouble::Full(words.clone())),
-                None => self.reader.read(self.ingestion, self.source, item, known).await,
-            };
-            match read {
-                Err(Trouble::Passing(why)) if outage.goes_on() => {
-                    warn!(document = item.uri, why, "is tried again");
-                    sleep(RETRY_INTERVAL).await;
-                }
-                Err(Trouble::Passing(why)) => bail!("{}: {why}", item.uri),
-                Err(Trouble::Lasting(error)) => return Err(error.context(item.uri.clone())),
-                Err(Trouble::Full(words)) => {
-                    let seen = [Listed { version: None, ..self.reader.listed(item) }];
-                    patiently("a document without room", || self.ingestion.mark_seen(&seen)).await?;
-                    break Outcome::Full(words);
-                }
-                Ok(outcome) => break outcome,
-            }
+        let outcome = match self.halt.as_ref().map(Halt::words) {
+            None => self.read(item, known).await?,
+            Some(words) => self.leave(item, words).await?,
         };
         self.progress.change(|report| {
             report.seen += 1;
@@ -244,17 +309,69 @@ impl Walk<'_> {
                     report.pages += pages;
                     report.chunks += chunks;
                 }
-                Outcome::Failed(why) | Outcome::Full(why) => {
-                    warn!(document = item.uri, why, "cannot be read, or stored");
-                    report.failed(&item.uri, why);
-                }
+                Outcome::Refused(error) => fail(report, item, &error.to_string()),
+                Outcome::Failed(why) | Outcome::Full(why) => fail(report, item, why),
             }
         });
-        if let Outcome::Full(words) = outcome {
-            self.full.get_or_insert(words);
+        match outcome {
+            Outcome::Gone => {}
+            // The source has handed it out.
+            Outcome::Same | Outcome::Written { .. } | Outcome::Failed(_) => (self.refusals, self.away) = (0, Outage::default()),
+            Outcome::Refused(error) => {
+                self.refusals += 1;
+                self.has_refusals = true;
+                if self.refusals >= self.most_refusals {
+                    self.halt.get_or_insert(Halt::Refused { document: item.uri.clone(), error });
+                }
+            }
+            Outcome::Full(words) => {
+                self.halt.get_or_insert(Halt::Full(words));
+            }
         }
         Ok(())
     }
+
+    /// Reads a document, as often as it takes.
+    async fn read(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<Outcome> {
+        let mut outage = Outage::default();
+        loop {
+            match self.attempt(item, known).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(Trouble::Passing(why)) if outage.goes_on() => {
+                    warn!(document = item.uri, why, "is tried again");
+                    sleep(RETRY_INTERVAL).await;
+                }
+                Err(Trouble::Passing(why)) => bail!("{}: {why}", item.uri),
+                Err(Trouble::Away(error)) => {
+                    warn!(document = item.uri, %error, "is tried again");
+                    sleep(error.retry_after().unwrap_or(RETRY_INTERVAL).min(MAX_OUTAGE)).await;
+                }
+                Err(Trouble::Lasting(error)) => return Err(error.context(item.uri.clone())),
+                Err(Trouble::Full(words)) => return self.leave(item, words).await,
+            }
+        }
+    }
+
+    /// A document that the source does not answer for is refused by it once the outage has lasted too long, and so are those
+    /// behind it, each after one attempt, until one is handed out.
+    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<Outcome, Trouble> {
+        match self.reader.read(self.ingestion, self.source, item, known).await {
+            Err(Trouble::Away(error)) if !self.away.goes_on() => self.reader.refuse(self.ingestion, item, error).await,
+            read => read,
+        }
+    }
+
+    /// Marks a document that is not read as one that the source has.
+    async fn leave(&self, item: &Item, words: String) -> anyhow::Result<Outcome> {
+        let seen = [Listed { version: None, ..self.reader.listed(item) }];
+        patiently("a document that is left", || self.ingestion.mark_seen(&seen)).await?;
+        Ok(Outcome::Full(words))
+    }
+}
+
+fn fail(report: &mut Report, item: &Item, why: &str) {
+    warn!(document = item.uri, why, "cannot be read, or stored");
+    report.failed(&item.uri, why);
 }
 
 /// What the source has and that is no document is no failure.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slipway_database::knowledge::{
     BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
-    Listed, NewChunk, Quota, Removal, Report, SearchQuery,
+    Listed, ModelUse, NewChunk, Place, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -183,6 +183,7 @@ async fn a_document_is_put_found_replaced_and_removed() {
     assert!(base.remove_document(&id).await.unwrap() && !base.remove_document(&id).await.unwrap());
     assert!(found(&base, "plums").await.is_empty());
     assert_eq!(base.remove_source("s3").await.unwrap(), 1);
+    base.sweep().await.unwrap();
     let mut raw = platform.raw().await;
     let table = raw.one("select chunks::text from slipway.bases").await;
     assert_eq!(raw.one(&format!("select count(*)::text from slipway.{table}")).await, "0", "nothing is left behind");
@@ -220,6 +221,64 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
     let left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|document| document.key).collect();
     assert_eq!(left, ["a", "z"]);
     assert_eq!(base.remove_keys("drive", &["a", "z"]).await.unwrap(), 1, "of another source nothing goes");
+}
+
+#[tokio::test]
+async fn a_place_in_a_list_of_changes_is_lost_when_all_is_needed() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    base.fix_model("mini", 2).await.unwrap();
+    let (this, other) = ([1; 32], [2; 32]);
+    let first = begin(&base, "one", "drive").await;
+    let id = first.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![1.0, 0.0]))]).await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None);
+    first.keep_place(&this, "7", false).await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None, "without a traversal there is none to move on");
+    let kept = |place: Option<Place>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
+    let seven = Some(("7".to_owned(), true));
+    first.keep_place(&this, "7", true).await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), seven);
+    assert_eq!(first.place(&other).await.unwrap(), None, "it was read in another way");
+    first.keep_place(&this, "8", false).await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), Some(("8".to_owned(), true)));
+    assert!(matches!(first.keep_place(&this, &"x".repeat(1_025), true).await, Err(Fault::Refused(_))));
+    let mut raw = platform.raw().await;
+    raw.one("update slipway.places set traversed_at = now() - interval '1 day'").await;
+    first.keep_place(&this, "9", false).await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), Some(("9".to_owned(), false)), "changes are no traversal");
+
+    // What somebody deletes has to be found again.
+    first.keep_place(&this, "7", true).await.unwrap();
+    let elsewhere = begin(&base, "two", "jira").await;
+    elsewhere.keep_place(&this, "7", true).await.unwrap();
+    assert!(base.remove_document(&id).await.unwrap());
+    first.keep_place(&this, "8", false).await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None);
+    assert_eq!(kept(elsewhere.place(&this).await.unwrap()), seven, "of another source");
+    elsewhere.use_model("big", 3, 1).await.unwrap();
+    assert_eq!(elsewhere.place(&this).await.unwrap(), None, "another model needs all documents");
+}
+
+#[tokio::test]
+async fn what_a_source_says_is_gone_goes_unless_next_to_all_does() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    base.fix_model("mini", 2).await.unwrap();
+    let drive = begin(&base, "one", "drive").await;
+    for key in ["a", "b", "c"] {
+        drive.put_document(&meta(key, "1"), vec![chunk(0, key, None)]).await.unwrap();
+    }
+    begin(&base, "two", "jira").await.put_document(&meta("a", "1"), vec![chunk(0, "a", None)]).await.unwrap();
+    let left = async || {
+        let mut left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|found| (found.source, found.key)).collect();
+        left.sort();
+        left.into_iter().map(|(source, key)| format!("{source}/{key}")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(drive.remove_gone(&["a", "b", "c", "never there"]).await.unwrap(), Removal::Doubtful { found: 0, missing: 3 });
+    assert_eq!(left().await, "drive/a drive/b drive/c jira/a");
+    assert_eq!(drive.remove_gone(&["a", "never there"]).await.unwrap(), Removal::Removed(1));
+    assert_eq!(drive.remove_gone(&[]).await.unwrap(), Removal::Removed(0));
+    assert_eq!(left().await, "drive/b drive/c jira/a");
 }
 
 #[tokio::test]
@@ -472,7 +531,7 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     let mut draft = ingestion.draft().await.unwrap();
     draft.add(chunk(0, "plums", Some(vec![1.0, 0.0]))).await.unwrap();
     draft.flush().await.unwrap();
-    base.replace_model("big", 3).await.unwrap();
+    assert_eq!(ingestion.use_model("big", 3, 1).await.unwrap(), ModelUse::Replaced { former: "mini".into() });
     assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
     assert!(matches!(draft.publish(&meta("c", "1")).await, Err(Fault::Refused(_))), "it was embedded by the former model");
     assert_eq!(
@@ -487,6 +546,32 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     ingestion.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![0.0, 0.0, 2.0]))]).await.unwrap();
     ingestion.settle(1).await.unwrap();
     assert_eq!(base.search(&query(vec![0.0, 0.0, 1.0])).await.unwrap()[0].vector_rank, Some(1));
+}
+
+#[tokio::test]
+async fn an_older_ingestion_takes_no_later_model_away() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let older = begin(&base, "one", "s3").await;
+    assert_eq!(older.use_model("mini", 2, 1).await.unwrap(), ModelUse::Kept, "the first one");
+    older.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![1.0, 0.0]))]).await.unwrap();
+    let newer = begin(&base, "two", "drive").await;
+    assert_eq!(newer.use_model("big", 3, 2).await.unwrap(), ModelUse::Replaced { former: "mini".into() });
+    newer.put_document(&meta("b", "1"), vec![chunk(0, "pears", Some(vec![0.0, 0.0, 1.0]))]).await.unwrap();
+
+    let outdated = ModelUse::Outdated { present: "big".into() };
+    assert_eq!(older.use_model("mini", 2, 1).await.unwrap(), outdated);
+    assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
+    assert_eq!(base.vectors_of(&[hash("pears")]).await.unwrap().len(), 1);
+    // What the platform chooses can change without the spec: then the ingestion counts that began last.
+    let last = begin(&base, "three", "jira").await;
+    assert_eq!(last.use_model("huge", 4, 2).await.unwrap(), ModelUse::Replaced { former: "big".into() });
+    assert_eq!(newer.use_model("big", 3, 2).await.unwrap(), ModelUse::Outdated { present: "huge".into() });
+    assert_eq!(last.use_model("huge", 4, 2).await.unwrap(), ModelUse::Kept);
+    // A later spec that wants the same keeps an earlier one off, too.
+    assert_eq!(last.use_model("huge", 4, 4).await.unwrap(), ModelUse::Kept);
+    let of_the_third = begin(&base, "four", "confluence").await;
+    assert_eq!(of_the_third.use_model("mini", 2, 3).await.unwrap(), ModelUse::Outdated { present: "huge".into() });
 }
 
 #[tokio::test]

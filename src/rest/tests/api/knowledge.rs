@@ -34,7 +34,9 @@ impl Worker {
     }
 
     async fn answer(&self, request: Request) -> Result<Reply, Error> {
-        let line = format!("{} {}", request.method(), request.path());
+        let mut query = request.query()?;
+        let source = query.text("source").map(|source| format!("?source={source}")).unwrap_or_default();
+        let line = format!("{} {}{source}", request.method(), request.path());
         let header = |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         let (filename, token) = (header("x-filename"), header("x-slipway-token"));
         let limits = BodyLimits { bytes: 101 << 20, pause: Duration::from_secs(20), total: Duration::from_mins(1) };
@@ -57,6 +59,7 @@ impl Worker {
                 "id": "doc_1", "filename": "a.pdf", "content_type": "application/pdf", "status": "ready", "pages": 3, "chunk_count": 7,
                 "error": null, "source": "manuals", "created_at": "2026-01-01T00:00:00Z",
             }], "next": "doc_1"})),
+            "DELETE /knowledge-bases/kb_docs/documents?source=manuals" => Reply::json(&json!({"removed": 7})),
             "DELETE /knowledge-bases/kb_docs/documents/doc_1" => Ok(Reply::text("").with_status(StatusCode::NO_CONTENT)),
             "GET /readyz" => Ok(Reply::text("ok\n")),
             "POST /knowledge-bases/kb_docs/uploads" => Ok(Reply::json(&json!({"upload": "up_1"}))?.with_status(StatusCode::CREATED)),
@@ -202,6 +205,14 @@ async fn content_is_what_the_worker_answers() {
     let deleted = api.call(Method::DELETE, "/knowledge-bases/docs/documents/doc_1", &[], None).await;
     assert_eq!(deleted.body["data"], json!({"id": "doc_1", "deleted": true}));
     assert_eq!(api.call(Method::DELETE, "/knowledge-bases/docs/documents/doc_2", &[], None).await.status, 404);
+    let deleted = api.call(Method::DELETE, "/knowledge-bases/docs/documents?source=manuals", &[], None).await;
+    assert_eq!(deleted.body["data"], json!({"source": "manuals", "deleted_count": 7}), "{}", deleted.body);
+    let asked = worker.asked().len();
+    for query in ["", "?source=", "?source=No%20name", "?source=manuals&all=true", "?source=manuals&source=notes"] {
+        let refused = api.call(Method::DELETE, &format!("/knowledge-bases/docs/documents{query}"), &[], None).await;
+        assert_eq!(refused.status, 400, "{query}: {}", refused.body);
+    }
+    assert_eq!(worker.asked().len(), asked, "no worker was asked for what is no source");
     assert!(worker.asked().iter().all(|asked| asked.token == "for-tk_a"), "{:?}", worker.asked());
     let before = worker.asked().len();
     for (path, body, status) in [
@@ -370,6 +381,7 @@ async fn content_takes_the_right_on_what_it_comes_down_to() {
         (("get", "knowledgebases"), Method::POST, "/knowledge-bases/docs/search", Some(json!({"query": "x"}))),
         (("get", "knowledgebases"), Method::GET, "/knowledge-bases/docs/documents", None),
         (("patch", "knowledgebases"), Method::DELETE, "/knowledge-bases/docs/documents/doc_1", None),
+        (("patch", "knowledgebases"), Method::DELETE, "/knowledge-bases/docs/documents?source=manuals", None),
         (("create", "ingestions"), Method::POST, "/knowledge-bases/docs/ingest", Some(json!({"source_name": "x"}))),
         (("list", "ingestions"), Method::GET, "/knowledge-bases/docs/jobs", None),
     ] {

@@ -100,6 +100,34 @@ async fn documents_are_listed_page_by_page_and_deleted() {
 }
 
 #[tokio::test]
+async fn all_documents_of_a_source_are_deleted_at_once() {
+    let platform = Platform::new().await;
+    let (team, other) = (platform.team("tk_a").await, platform.team("tk_b").await);
+    for (source, name) in [("manuals", "one.pdf"), ("manuals", "two.pdf"), ("notes", "three.pdf")] {
+        team.document(source, name, &PASSAGES[..2]).await;
+    }
+    other.document("manuals", "four.pdf", &PASSAGES[..2]).await;
+    let worker = team.worker();
+    let path = format!("DELETE /knowledge-bases/{BASE}/documents");
+    for (query, expected) in [
+        ("?source=manual", (200, r#"{"removed":0}"#)),
+        ("?source=manuals", (200, r#"{"removed":2}"#)),
+        ("?source=manuals", (200, r#"{"removed":0}"#)),
+    ] {
+        let (status, body) = worker.send(&format!("{path}{query}"), "", b"");
+        assert_eq!((status, body.trim()), expected, "{query}");
+    }
+    for query in ["", "?source=", "?source=notes&all=true"] {
+        assert_eq!(worker.send(&format!("{path}{query}"), "", b"").0, 400, "{query}");
+    }
+    let left = "select string_agg(filename, ' ' order by filename) from slipway.documents";
+    assert_eq!(platform.value(left), "four.pdf three.pdf");
+    let (_, found) = worker.search(&json!({"query": "filter", "top_k": 10}));
+    let names: Vec<_> = found["results"].as_array().unwrap().iter().map(|result| &result["metadata"]["filename"]).collect();
+    assert!(names.iter().all(|name| *name == "three.pdf") && !names.is_empty(), "{found}");
+}
+
+#[tokio::test]
 async fn a_team_finds_nothing_of_another_teams() {
     let platform = Platform::new().await;
     let (first, second) = (platform.team("tk_a").await, platform.team("tk_b").await);

@@ -171,6 +171,29 @@ async fn uploads_have_vectors_of_a_model_that_comes_later() {
 }
 
 #[tokio::test]
+async fn a_retried_pod_of_an_older_spec_keeps_the_present_model() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    library.write("a.md", "# Pumps\n\nThe filter is below the lid.\n");
+    let output = library.ingest("one", &json!({"generation": 1}));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Another source, for the model of a later spec.
+    let base = library.team.base();
+    let Begun::Ingestion(later) = base.begin_ingestion("later", "elsewhere").await.unwrap() else { panic!("nobody else ingests") };
+    later.use_model("openai:text-embedding-3-small", 3, 2).await.unwrap();
+    let output = library.ingest("two", &json!({"generation": 1}));
+    let ended = library.ended("two");
+    assert_eq!(output.status.code(), Some(2), "there is no use in another attempt: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(ended.starts_with("failed 0 0 ") && ended.contains("has been given openai:text-embedding-3-small since"), "{ended}");
+    assert_eq!(base.model().await.unwrap(), Some(("openai:text-embedding-3-small".to_owned(), 3)));
+    let output = library.ingest("three", &json!({"generation": 3}));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(base.model().await.unwrap(), Some((MODEL.to_owned(), 384)));
+}
+
+#[tokio::test]
 async fn a_full_quota_is_told_and_what_goes_makes_room() {
     if !can_mount() {
         return;

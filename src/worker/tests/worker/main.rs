@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests fail as tests do, and show what was said")]
 
+mod changes;
 mod content;
 mod ingesting;
 mod integrations;
 mod kills;
 mod process;
+mod refusals;
 mod sources;
 mod support;
 mod uploads;

@@ -153,6 +153,33 @@ fn forms_that_draw_themselves_are_no_loop() {
 }
 
 #[test]
+fn a_title_that_fills_pdfinfo_concerns_its_document_alone() {
+    let sound = page(stream(b"BT /F 12 Tf 72 700 Td (A sound page) Tj ET", ""));
+    let titled = |length: usize| {
+        let info = format!("7 0 obj\n<</Title ({})>>\nendobj\n", "t".repeat(length));
+        // In an update at the end, as editors write one.
+        let mut file = sound.clone();
+        let (former, object) = (startxref(&sound), file.len());
+        file.extend(info.bytes());
+        let table = file.len();
+        let trailer = format!("trailer\n<</Size 8 /Root 1 0 R /Info 7 0 R /Prev {former}>>\nstartxref\n{table}\n%%EOF\n");
+        file.extend(format!("xref\n7 1\n{object:010} 00000 n \n{trailer}").bytes());
+        file
+    };
+    let (blocks, _) = tried(&titled(100)).unwrap();
+    assert_eq!(blocks[0].text, "A sound page");
+    let result = tried(&titled(200_000));
+    assert!(matches!(result, Err(Unreadable::TooLarge(_))), "{result:?}");
+}
+
+/// Where the table of a document's objects is.
+fn startxref(file: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(file);
+    let (_, end) = text.rsplit_once("startxref\n").unwrap();
+    end.lines().next().unwrap().parse().unwrap()
+}
+
+#[test]
 fn a_page_that_swells_a_thousandfold_is_bounded() {
     let line = b"BT /F 12 Tf 72 700 Td (bomb bomb bomb bomb) Tj ET\n".repeat(1000);
     let bomb = deflated(std::iter::repeat_n(line, 20_000));
