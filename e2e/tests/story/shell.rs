@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::sleep;
@@ -27,8 +28,8 @@ pub(crate) struct Told {
 }
 
 impl Shell {
-    /// One in this folder, with these variables, which finds programs in `path` before others.
-    pub(crate) fn start(folder: &Path, path: &str, variables: &[(&str, &str)]) -> Self {
+    /// One in this folder, with these variables, which finds programs in `path` before others, and asks `direct` by no proxy.
+    pub(crate) fn start(folder: &Path, path: &str, variables: &[(&str, &str)], direct: IpAddr) -> Self {
         let blocks = folder.join(".blocks");
         fs::create_dir_all(&blocks).unwrap();
         let mut command = Command::new("bash");
@@ -36,6 +37,10 @@ impl Shell {
         // Nothing of this machine's settings of Git counts.
         command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");
         command.env("PYTHONDONTWRITEBYTECODE", "1");
+        // What the page asks is here, where no proxy leads; what images are made of may well be behind one.
+        for name in ["no_proxy", "NO_PROXY"] {
+            command.env(name, past_proxies(std::env::var(name).ok(), direct));
+        }
         command.env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap_or_default()));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("bash cannot be run: {error}"));
@@ -66,6 +71,12 @@ impl Shell {
         let read = |kind: &str| fs::read(file(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         Told { output: read("out"), complaints: read("err"), code: read("code").trim().parse().ok() }
     }
+}
+
+/// What is asked by no proxy: all that was before, this machine, and this address.
+fn past_proxies(before: Option<String>, direct: IpAddr) -> String {
+    let before = before.filter(|names| !names.is_empty());
+    before.into_iter().chain(["localhost".to_owned(), "127.0.0.1".to_owned(), direct.to_string()]).collect::<Vec<_>>().join(",")
 }
 
 impl Drop for Shell {

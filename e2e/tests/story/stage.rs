@@ -67,7 +67,7 @@ impl Stage {
             ("SLIPWAY", root.display().to_string()),
         ];
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let shell = Shell::start(folder.path(), &path, &variables);
+        let shell = Shell::start(folder.path(), &path, &variables, api.address().ip());
         let page = fs::read_to_string(format!("{ROOT}/{PAGE}")).unwrap_or_else(|error| panic!("{PAGE}: {error}"));
         Self {
             shell,
