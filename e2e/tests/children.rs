@@ -173,6 +173,7 @@ fn the_deployment() {
         pod["securityContext"]["runAsUser"].is_null() && pod["containers"][0]["securityContext"]["runAsUser"].is_null(),
         "no fixed user"
     );
+    assert!(pod["containers"][0]["startupProbe"].is_null(), "the platform's own image starts at once");
     assert_eq!(deployment["spec"]["selector"]["matchLabels"].as_object().unwrap().len(), 3, "the selector can never change");
     let hash = &deployment["spec"]["template"]["metadata"]["annotations"]["agents.slipway.dev/config-hash"];
     // Of the data, as JSON with sorted keys: anybody can compute it.
@@ -214,7 +215,11 @@ fn settings_of_the_pods() {
             "imagePullSecrets": settings["imagePullSecrets"],
             "runtimeClassName": settings["runtimeClassName"],
             "topologySpreadConstraints": [{"maxSkew": 1, "labelSelector": {"matchLabels": selector(&agent)}}],
-            "containers": [{"image": "no-slash:1", "imagePullPolicy": "Never"}],
+            "containers": [{
+                "image": "no-slash:1", "imagePullPolicy": "Never",
+                "startupProbe": {"httpGet": {"path": "/healthz"}, "periodSeconds": 5, "failureThreshold": 36},
+                "readinessProbe": {"httpGet": {"path": "/healthz"}},
+            }],
         },
     });
     assert_holds("the pod template", &expected, &deployment["spec"]["template"]);

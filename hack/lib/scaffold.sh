@@ -26,7 +26,7 @@ scaffold_environments() {
 }
 
 # scaffold_image FOLDER NAME: the project's image in the local cluster: Debian's Python 3.11, what its requirements.txt pins, and its
-# program, as its Containerfile has them. Only wheels are installed, so that nothing is compiled.
+# program, as its Containerfile has them. Only wheels are installed, so that no compiler is needed.
 scaffold_image() {
   local folder=$1 name=$2 rootfs source python=3.11
   # Without a registry, that is what nodes take it for.
@@ -43,6 +43,7 @@ scaffold_image() {
   "$rootfs.pip/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --only-binary=:all: --python-version "$python" \
     --target "$rootfs/app/site" --requirement "$folder/requirements.txt"
   cp "$folder"/*.py "$folder/project.json" "$rootfs/app/"
+  scaffold_bytecode "$rootfs.pip/bin/python" "$python" "$rootfs"
   chmod -R u=rwX,go=rX "$rootfs"
   chmod 1777 "$rootfs/tmp"
   image_archive "$name" "$rootfs" "{\"Entrypoint\": [\"/usr/bin/python$python\", \"agent.py\"], \"User\": \"65532:65532\", \"WorkingDir\": \"/app\",
@@ -52,4 +53,12 @@ scaffold_image() {
   mkdir -p "$STATE/images"
   image_import "$name" "$rootfs.tar"
   rm -f "$rootfs.tar"
+}
+
+# scaffold_bytecode PYTHON VERSION ROOTFS: bytecode of all modules, where this Python writes that of the image's: without it a program
+# compiles thousands of modules each time that it starts. Files in an image have no times, by which bytecode is checked by default.
+# What cannot be compiled, such as templates of packages, is not imported either.
+scaffold_bytecode() {
+  [[ $("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])') == "$2" ]] || return 0
+  nice "$1" -m compileall -qq -j 0 --invalidation-mode unchecked-hash -s "$3" -p / "$3/app" "$3/usr/lib/python$2" || true
 }

@@ -1,5 +1,5 @@
-//! An operator that is killed at each of its writes while a canary begins and while it ends, once before the API server has heard of
-//! the write and once after: the next one comes to the same end as one that lives, and all of it is told once.
+//! An operator that is killed at each of its writes while a canary begins, while its weight changes and while it ends, once before the
+//! API server has heard of the write and once after: the next one comes to the same end as one that lives, and all of it is told once.
 
 use serde_json::{Value, json};
 use slipway_e2e::When;
@@ -10,6 +10,11 @@ const AGENT: &str = "helper";
 const STARTED: &str = "AgentCanaryStarted";
 const PROMPT: &str = "one";
 const OTHER: &str = "two";
+/// What the annotation makes of the weight, which is 10 at the beginning.
+const WEIGHT: u64 = 25;
+/// A canary's life, in its order.
+const SCENES: [&str; 3] = ["beginning", "change of weight", "end"];
+const END: usize = 2;
 
 /// How a canary ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,26 +52,25 @@ impl End {
         }
     }
 
-    fn begin(self, home: &Home, life: usize) {
+    /// What a scene begins with.
+    fn asks(self, home: &Home, scene: usize, life: usize) {
         let (prompt, _) = self.prompts(life);
-        home.change(AGENT, &json!({"canary": {"enabled": true, "weight": 10, "systemPrompt": prompt}}));
+        match scene {
+            0 => home.change(AGENT, &json!({"canary": {"enabled": true, "weight": 10, "systemPrompt": prompt}})),
+            END => home.annotate(AGENT, &json!({"agents.slipway.dev/canary-action": self.action()})),
+            _ => home.annotate(AGENT, &json!({"agents.slipway.dev/canary-weight": WEIGHT.to_string()})),
+        }
     }
 
-    fn end(self, home: &Home) {
-        home.annotate(AGENT, &json!({"agents.slipway.dev/canary-action": self.action()}));
-    }
-
-    /// One life without a kill: what is seen once the canary serves and once there is none, and how many writes each took.
-    fn lived(self, trial: &mut Trial, life: usize) -> [(Value, usize); 2] {
-        let first = trial.managers[0].door().written();
-        self.begin(&trial.home, life);
-        trial.until("a canary that serves", |trial| trial.home.canary(AGENT)["phase"] == "Serving");
-        let serving = trial.rests(AGENT, "DeploymentReady", "the beginning of a canary");
-        let second = trial.managers[0].door().written();
-        self.end(&trial.home);
-        trial.until("the end of a canary", |trial| trial.home.canary(AGENT).is_null());
-        let ended = trial.rests(AGENT, "DeploymentReady", "the end of a canary");
-        [(serving, second - first), (ended, trial.managers[0].door().written() - second)]
+    /// One life without a kill: what is seen after each scene, and how many writes it took.
+    fn lived(self, trial: &mut Trial, life: usize) -> [(Value, usize); SCENES.len()] {
+        [0, 1, END].map(|scene| {
+            let (name, before) = (format!("the {} of a canary", SCENES[scene]), trial.managers[0].door().written());
+            self.asks(&trial.home, scene, life);
+            trial.until(&name, |trial| is_over(scene, &trial.home.canary(AGENT)));
+            let seen = trial.rests(AGENT, "DeploymentReady", &name);
+            (seen, trial.managers[0].door().written() - before)
+        })
     }
 
     /// Canaries begin and end again and again, and each time the manager is killed one write later; until it is not, because there
@@ -77,36 +81,32 @@ impl End {
         // What is made once and stays is there after the first.
         self.lived(&mut trial, 0);
         let calm: Vec<_> = (1..=self.period()).map(|life| self.lived(&mut trial, life)).collect();
-        assert_ne!(calm[0][0].0, calm[0][1].0, "a canary should be seen");
-        let mut kills = [0, 0];
-        let mut ended = [false, false];
+        assert!(calm[0][0].0 != calm[0][1].0 && calm[0][1].0 != calm[0][END].0, "a canary and its weight should be seen");
+        let mut kills = [0; SCENES.len()];
+        let mut ended = [false; SCENES.len()];
         let mut life = self.period();
-        while ended != [true, true] {
+        while ended.contains(&false) {
             life += 1;
-            for at in [0, 1] {
+            for at in [0, 1, END] {
                 let door = trial.managers[0].door().clone();
                 if !ended[at] {
                     door.arm(kills[at] + 1, when);
                 }
-                if at == 0 {
-                    self.begin(&trial.home, life);
-                } else {
-                    self.end(&trial.home);
-                }
-                let after = format!("a kill {when:?} write {} of the {} of a canary", kills[at] + 1, ["beginning", "end"][at]);
+                self.asks(&trial.home, at, life);
+                let after = format!("a kill {when:?} write {} of the {} of a canary", kills[at] + 1, SCENES[at]);
                 trial.comes_to(&calm[(life - 1) % self.period()][at].0, &after);
                 if door.disarm() {
                     kills[at] += 1;
                 } else {
                     ended[at] = true;
                 }
-                self.is_told(&trial.home, [life + 1, life + at], &after);
+                self.is_told(&trial.home, [life + 1, life + usize::from(at == END)], &after);
                 assert!(kills[at] < 40, "it never came to an end without a kill: {:?}", door.writes());
             }
             self.is_as_asked(&trial.home, life);
         }
         // Writes that follow each other closely may become one.
-        for at in [0, 1] {
+        for at in [0, 1, END] {
             assert!(kills[at] > 0 && kills[at] + 3 >= calm[0][at].1, "{} writes, and {} kills {when:?} them", calm[0][at].1, kills[at]);
         }
     }
@@ -129,8 +129,18 @@ impl End {
         assert_eq!((&agent["spec"]["canary"], &agent["spec"]["systemPrompt"]), (&Value::Null, &json!(prompt)), "{agent:#}");
         let sight = home.sight();
         let of_canary = |name: &&String| name.contains(&format!("/{AGENT}-canary")) || name.ends_with("-primary");
+        assert!(agent["metadata"]["annotations"]["agents.slipway.dev/canary-weight"].is_null(), "the weight was of this one: {agent:#}");
         let left: Vec<&String> = sight.as_object().into_iter().flat_map(serde_json::Map::keys).filter(of_canary).collect();
         assert!(left.is_empty(), "these are nobody's: {left:?}");
+    }
+}
+
+/// Whether a scene has come to its end.
+fn is_over(scene: usize, canary: &Value) -> bool {
+    match scene {
+        0 => canary["phase"] == "Serving",
+        END => canary.is_null(),
+        _ => canary["weight"] == WEIGHT,
     }
 }
 

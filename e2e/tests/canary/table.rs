@@ -2,7 +2,7 @@
 //! webhook's answers, are in `flagger`.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Team, fresh};
+use slipway_e2e::{Agent, Api, Team, fresh};
 
 use super::{ended, events, serves};
 use crate::releases::gate::stable_pods;
@@ -28,6 +28,7 @@ fn the_table_of_the_specification_stands_row_by_row() {
         assert_eq!((&begun["enabled"], &begun["config"]["weight"]), (&json!(true), &json!(20)), "{begun}");
         let active = serves(&agent, 20);
         assert_eq!(active["spec"]["canary"], json!({"enabled": true, "weight": 20, "systemPrompt": prompt}));
+        is_told_by_kubectl(&agent, 20);
         for child in CHILDREN {
             let found = team.get(child);
             assert_eq!(found["metadata"]["labels"]["version"], "canary", "{child}: {found:#}");
@@ -42,4 +43,22 @@ fn the_table_of_the_specification_stands_row_by_row() {
         assert_eq!(stable_pods(&agent) == before, prompt != after, "{path} replaces the pods that serve, or leaves them");
         assert_eq!(call("GET", "").expect(200)["data"]["canary_version"], Value::from(""));
     }
+}
+
+/// `kubectl describe` tells how the canary began and stands, and the wide columns have its weight and phase.
+#[track_caller]
+fn is_told_by_kubectl(agent: &Agent, weight: u32) {
+    let described = agent.kubectl("describe").ok();
+    for words in ["AgentCanaryStarted", "CanaryReady"] {
+        assert!(described.contains(words), "{words} should be told: {described}");
+    }
+    let (_, status) = described.split_once("\nStatus:").unwrap_or_else(|| panic!("there should be a status: {described}"));
+    let status = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    // The weight that is wanted, and the one that is in force.
+    assert_eq!(status.matches(&format!("Weight: {weight} ")).count(), 2, "{described}");
+    let table = agent.kubectl("get --output=wide").ok();
+    let (header, row) = table.split_once('\n').unwrap_or_else(|| panic!("there should be a row: {table}"));
+    let at = header.find("CANARY").unwrap_or_else(|| panic!("there should be a column: {table}"));
+    let columns: Vec<_> = row.get(at..).unwrap_or_default().split_whitespace().take(2).collect();
+    assert_eq!(columns, [weight.to_string().as_str(), "Serving"], "{table}");
 }

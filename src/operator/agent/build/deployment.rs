@@ -28,6 +28,8 @@ const CREDENTIALS: &str = "credentials";
 const SKILLS: &str = "skills";
 const POLICIES: &str = "policies";
 const HTTP: &str = "http";
+/// How often a program of the agent's own is asked before it counts as one that does not start, once in five seconds: three minutes.
+const STARTUP_PROBES: i32 = 36;
 
 pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
     Deployment {
@@ -134,6 +136,8 @@ fn container(plan: &Plan) -> Container {
         ports: Some(vec![port(HTTP, contract::PORT), port("control", contract::CONTROL_PORT)]),
         env_from: Some(env_from(plan)),
         env: Some(plan.env.iter().map(variable).chain(tool_digests(plan)).collect()),
+        // Another program may load for a while, in which it would be killed for its silence, again and again.
+        startup_probe: (!plan.own_image).then(|| Probe { failure_threshold: Some(STARTUP_PROBES), ..probe("/healthz", 3, 5) }),
         liveness_probe: Some(probe("/healthz", 5, 10)),
         // Another image owes no more than the first.
         readiness_probe: Some(probe(if plan.own_image { "/readyz" } else { "/healthz" }, 3, 5)),
