@@ -136,7 +136,7 @@ where
         0
     } else {
         closing.send_replace(Closing::WhenIdle);
-        if timeout(limits.grace - linger, all(&mut connections)).await.is_ok() { 0 } else { connections.len() }
+        if timeout(limits.grace.saturating_sub(linger), all(&mut connections)).await.is_ok() { 0 } else { connections.len() }
     };
     connections.shutdown().await;
     Drained { cut }
