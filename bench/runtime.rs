@@ -34,7 +34,12 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
         let (measured, floor) = (rate(&chats), rate(&probes));
         let goal = |text| if connections == 16 { text } else { "none" };
         let what = |what: &str| format!("{connections} connections, {what}");
-        table::beside(&what("chats"), (&table::per_second(measured), measured), (&table::per_second(floor), floor), goal(">= 10000/s, 0.50 x"));
+        table::beside(
+            &what("chats"),
+            (&table::per_second(measured), measured),
+            (&table::per_second(floor), floor),
+            goal(">= 10000/s, 0.50 x"),
+        );
         let (measured, floor) = (slowest(&chats), slowest(&probes));
         table::beside(&what("p99"), (&table::milliseconds(measured), measured), (&table::milliseconds(floor), floor), goal("< 5 ms"));
         growth.push((connections, rate(&chats)));

@@ -140,7 +140,9 @@ fn cyclic(mut graph: Graph) -> Graph {
             return graph;
         }
         graph.retain(|module, _| !outside.contains(module));
-        graph.values_mut().for_each(|uses| uses.retain(|module| !outside.contains(module)));
+        for uses in graph.values_mut() {
+            uses.retain(|module| !outside.contains(module));
+        }
     }
 }
 

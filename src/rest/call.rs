@@ -112,7 +112,7 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Body for Json<T> {
     }
 }
 
-/// JSON, or no body, which stands for an empty object.
+/// JSON, or no body, which stands for an empty object. Many a client says that it sends JSON also where it sends none.
 pub(crate) struct Maybe<T>(pub T);
 
 impl<T: DeserializeOwned + Default + JsonSchema + Send + 'static> Body for Maybe<T> {
@@ -125,9 +125,7 @@ impl<T: DeserializeOwned + Default + JsonSchema + Send + 'static> Body for Maybe
     async fn read(request: Request) -> Result<Self, Error> {
         let headers = request.headers();
         let says = |name: HeaderName| headers.get(name);
-        let empty = says(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
-            && says(header::TRANSFER_ENCODING).is_none()
-            && says(header::CONTENT_TYPE).is_none();
+        let empty = says(header::CONTENT_LENGTH).is_none_or(|length| length == "0") && says(header::TRANSFER_ENCODING).is_none();
         if empty { Ok(Self(T::default())) } else { request.json().await.map(Self) }
     }
 }

@@ -179,7 +179,7 @@ impl Cluster {
     async fn kill(&self) {
         *self.fate.lock().unwrap() = None;
         self.killed.notify_one();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {

@@ -61,7 +61,7 @@ fn judge_under(guards: Guards, server: &Server, limits: Limits) -> Judge {
 }
 
 async fn ask(judge: &Judge, system: &str) -> Asked {
-    let question = Question { system: system.to_owned(), user: "{}".to_owned(), schema: json!({}), version: "relevance_to_query@1" };
+    let question = Question { system: system.to_owned(), user: "{}".to_owned() };
     judge.ask(Scorer::RelevanceToQuery, question, Instant::now() + LIMITS.case_timeout).await
 }
 
@@ -106,7 +106,7 @@ async fn a_judge_has_so_long_for_a_call_and_for_a_case() {
     assert!(used.input_tokens > 0, "what was cut off is paid for: {used:?}");
     // Nobody waits for a place longer than a case may take.
     let none = judge(&server, Limits { judge_calls: 0, ..LIMITS });
-    let question = Question { system: "good".into(), user: String::new(), schema: json!({}), version: "" };
+    let question = Question { system: "good".into(), user: String::new() };
     let asked = none.ask(Scorer::Safety, question, Instant::now() + Duration::from_millis(100)).await;
     assert_eq!(asked.judged, Err("the time for judging this case ran out".to_owned()));
 }

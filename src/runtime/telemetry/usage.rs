@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_minute_names_the_last_that_failed_and_the_last_attempt() {
         let usage = Usage::default();
-        let traced = |trace: &str| Sample { trace: Some(trace.to_owned()), ..sample(1) };
+        let of = |trace: &str| Sample { trace: Some(trace.to_owned()), ..sample(1) };
         for (end, injections, trace) in [
             (End::Failed, 0, "tr_1"),
             (End::Failed, 0, "tr_2"),
@@ -247,7 +247,7 @@ mod tests {
             (End::Answered, 0, "tr_4"),
             (End::Cancelled, 0, "tr_5"),
         ] {
-            usage.record(at("10:00:00"), "p", "m", &Sample { end, injections, ..traced(trace) });
+            usage.record(at("10:00:00"), "p", "m", &Sample { end, injections, ..of(trace) });
         }
         // What belongs to no turn has none.
         usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, injections: 1, ..Sample::default() });

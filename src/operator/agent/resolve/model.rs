@@ -59,6 +59,7 @@ mod tests {
             model: Some(model),
             knowledge_bases: Vec::new(),
             skills: Vec::new(),
+            held_skills: BTreeMap::new(),
             policies: Vec::new(),
             team_policies: None,
             secrets: secrets.iter().map(|(name, readable)| ((*name).to_owned(), state(*readable))).collect(),

@@ -92,6 +92,7 @@ mod tests {
             model: None,
             knowledge_bases: Vec::new(),
             skills: Vec::new(),
+            held_skills: BTreeMap::new(),
             policies: Vec::new(),
             team_policies: None,
             secrets: BTreeMap::from([("agent-env".to_owned(), Arc::new(secret))]),

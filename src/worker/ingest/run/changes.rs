@@ -71,7 +71,9 @@ impl Walk<'_> {
         self.progress.change(|report| report.removed = gone);
         let changed: Vec<Item> = changed.into_values().collect();
         self.page(&changed).await?;
-        skipped.iter().for_each(|skipped| note(self.progress, skipped));
+        for skipped in &skipped {
+            note(self.progress, skipped);
+        }
         info!(changed = changed.len(), removed = gone, "the source told its changes");
         Ok(Some(Place { cursor: next, is_traversed: false }))
     }
