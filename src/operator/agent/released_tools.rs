@@ -87,9 +87,14 @@ impl Differs {
         (!kept.is_empty()).then(|| Finding::new(TOOLS_AS_RELEASED, true, reason, message()))
     }
 
-    /// Why a candidate is not evaluated, where something was not kept.
+    /// Why a candidate is not evaluated, where something was not kept, or is a Skill that cannot be: whoever fills a quota would open
+    /// the way around the gate.
     pub(super) fn fault(&self) -> Option<Fault> {
         let (lost, version) = (self.named(false), self.version);
+        if let Some(why) = self.skills_trouble.as_ref().filter(|_| lost.is_empty()) {
+            let message = format!("release v{version} is evaluated once its Skills can be kept as they are approved: {why}");
+            return Some(Fault { reason: "SkillCannotBeKept", message });
+        }
         let reason = match (self.lost.is_empty(), self.lost_skills.is_empty()) {
             (false, _) => "ToolChanged",
             (true, false) => "SkillChanged",
