@@ -136,6 +136,8 @@ pub(crate) struct ReleasedSkills {
     pub folders: BTreeMap<String, Arc<SkillFolder>>,
     /// The releases whose Skills were looked for, by version, and why one cannot be held.
     pub releases: BTreeMap<u64, Option<String>>,
+    /// The UIDs of the ConfigMaps that these releases own, by version and digest: another one has yet to be told of them.
+    pub owned: BTreeMap<(u64, String), String>,
 }
 
 impl Caches {

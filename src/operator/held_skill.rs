@@ -26,7 +26,8 @@ const DIGEST_LENGTH: usize = 64;
 /// What came of holding a folder.
 #[derive(Debug)]
 pub(crate) enum Holding {
-    Held(SkillFolder),
+    /// With the UID of the ConfigMap.
+    Held(SkillFolder, String),
     /// There is none of that digest.
     Lost,
     /// It cannot be held, in these words.
@@ -48,10 +49,10 @@ pub(crate) fn is_now(context: &Context, of: &Key, digest: &str) -> bool {
     context.caches.skills.get(of).is_some_and(|skill| skill.layout.digest == digest)
 }
 
-/// Whether the ConfigMap was found to be what its name says.
-pub(crate) fn is_there(context: &Context, namespace: &str, digest: &str) -> bool {
-    let child = context.caches.children(ChildKind::ConfigMap).get(&Key::new(namespace, config_map_name(digest)));
-    child.is_some_and(|child| child.matches_hash.is_some() && !child.deleting)
+/// The UID of the ConfigMap, if it was found to be what its name says.
+pub(crate) fn uid(context: &Context, namespace: &str, digest: &str) -> Option<String> {
+    let child = context.caches.children(ChildKind::ConfigMap).get(&Key::new(namespace, config_map_name(digest)))?;
+    (child.matches_hash.is_some() && !child.deleting).then(|| child.uid.clone())
 }
 
 /// Makes the folder of this digest be held for an AgentRelease: the one that is held already, or else that of the Skill.
@@ -60,8 +61,8 @@ pub(crate) async fn hold(context: &Context, of: &Key, digest: &str, owner: &Valu
     if let Some(found) = api.get_opt(&name).await?
         && let Some(held) = read(&found, digest)
     {
-        own(&api, &found, owner).await?;
-        return Ok(Holding::Held(held));
+        own(&api, of, &found, owner).await?;
+        return Ok(Holding::Held(held, found.uid().unwrap_or_default()));
     }
     if !is_now(context, of, digest) {
         return Ok(Holding::Lost);
@@ -73,13 +74,13 @@ pub(crate) async fn hold(context: &Context, of: &Key, digest: &str, owner: &Valu
     };
     let data = spec.folder().into_iter().map(|(path, text)| (skill::key(&path), Value::String(text))).collect();
     let value = object(of, &name, &json!([owner]), Value::Object(data));
-    let uid = owner["uid"].as_str().unwrap_or_default();
-    Ok(match children::apply(context, ChildKind::ConfigMap, uid, &value, MANAGER).await? {
+    let owner = owner["uid"].as_str().unwrap_or_default();
+    Ok(match children::apply(context, ChildKind::ConfigMap, owner, &value, MANAGER).await? {
         Outcome::Taken => Holding::Refused(format!("ConfigMap {name} exists and is not what its name says; delete it")),
         Outcome::Left => Holding::Refused(format!("ConfigMap {name} belongs to something else, which has yet to go")),
         Outcome::Refused(why) => Holding::Refused(format!("the API server refused ConfigMap {name}: {why}")),
         Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => {
-            Holding::Held(SkillFolder::of(&spec, digest.to_owned()))
+            Holding::Held(SkillFolder::of(&spec, digest.to_owned()), uid(context, &of.namespace, digest).unwrap_or_default())
         }
     })
 }
@@ -102,17 +103,18 @@ fn object(of: &Key, name: &str, owners: &Value, data: Value) -> Value {
         "metadata": {
             "name": name,
             "namespace": of.namespace,
-            "labels": {
-                labels::PART_OF: labels::PLATFORM,
-                labels::MANAGED_BY: labels::OPERATOR,
-                labels::SKILL: of.name,
-            },
+            "labels": labels_of(of),
             "ownerReferences": owners,
         },
         "immutable": true,
     });
     object["data"] = data;
     object
+}
+
+/// By which the watch finds it, and tells of the Skill.
+fn labels_of(skill: &Key) -> Value {
+    json!({labels::PART_OF: labels::PLATFORM, labels::MANAGED_BY: labels::OPERATOR, labels::SKILL: skill.name})
 }
 
 /// The folder that a ConfigMap holds, if it is that of this digest and stays so.
@@ -129,16 +131,22 @@ fn folder(data: &Value) -> Option<BTreeMap<String, String>> {
     data.as_object()?.iter().map(|(key, text)| Some((skill::path(key)?, text.as_str()?.to_owned()))).collect()
 }
 
-/// Keeps the ConfigMap while this AgentRelease is there.
-async fn own(api: &Api<DynamicObject>, found: &DynamicObject, owner: &Value) -> Result<(), Error> {
+/// Keeps the ConfigMap while this AgentRelease is there, and has the watch tell of it.
+async fn own(api: &Api<DynamicObject>, of: &Key, found: &DynamicObject, owner: &Value) -> Result<(), Error> {
     let owners = found.owner_references();
-    if owners.iter().any(|known| owner["uid"] == known.uid) {
+    let is_owned = owners.iter().any(|known| owner["uid"] == known.uid);
+    let is_managed = found.labels().get(labels::MANAGED_BY).is_some_and(|by| by == labels::OPERATOR);
+    let is_watched = is_managed && found.labels().contains_key(labels::SKILL);
+    if is_owned && is_watched {
         return Ok(());
     }
     let mut all = owners.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    all.push(owner.clone());
+    all.extend((!is_owned).then(|| owner.clone()));
     // Of two that are added at once, the second is tried again.
-    let change = json!({"metadata": {"resourceVersion": found.resource_version(), "ownerReferences": all}});
+    let mut change = json!({"metadata": {"resourceVersion": found.resource_version(), "ownerReferences": all}});
+    if !is_watched {
+        change["metadata"]["labels"] = labels_of(of);
+    }
     api.patch(&found.name_any(), &by(MANAGER), &Patch::Merge(change)).await?;
     Ok(())
 }

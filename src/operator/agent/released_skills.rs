@@ -45,6 +45,7 @@ pub(super) async fn read(agent: &Agent, context: &Context) -> Result<(), write::
     let is_named = |digest: &String| releases.iter().any(|(release, _)| release.artifact.resolved.skills.values().any(|of| of == digest));
     known.folders.retain(|digest, _| is_named(digest));
     known.releases.retain(|of, _| releases.iter().any(|(release, _)| version(release) == *of));
+    known.owned.retain(|(of, _), _| releases.iter().any(|(release, _)| version(release) == *of));
     for (release, is_active) in releases {
         read_one(&key, release, is_active, &mut known, context).await?;
     }
@@ -64,10 +65,11 @@ async fn read_one(
     let version = version(&release);
     let is_new = !known.releases.contains_key(&version);
     let is_due = |(skill, digest): &(Key, String)| {
-        let is_there = held_skill::is_there(context, &agent.namespace, digest);
+        let there = held_skill::uid(context, &agent.namespace, digest);
+        let is_other = || there.is_none() || there.as_ref() != known.owned.get(&(version, digest.clone()));
         // Of what is not held there is nothing to be had but what the Skill is.
-        let changes = if known.folders.contains_key(digest) { !is_there } else { is_there || held_skill::is_now(context, skill, digest) };
-        is_new || changes
+        let is_to_be_had = || there.is_some() || held_skill::is_now(context, skill, digest);
+        is_new || if known.folders.contains_key(digest) { is_other() } else { is_to_be_had() }
     };
     let named = release.artifact.resolved.skills.iter();
     let named = named.map(|(name, digest)| (Key::new(&agent.namespace, name), digest.clone()));
@@ -88,7 +90,10 @@ async fn read_one(
     let mut trouble = None;
     for (skill, digest) in due {
         let folder = match held_skill::hold(context, &skill, &digest, &owner).await? {
-            Holding::Held(folder) => Some(shared(context, &agent.namespace, folder)),
+            Holding::Held(folder, uid) => {
+                known.owned.insert((version, digest.clone()), uid);
+                Some(shared(context, &agent.namespace, folder))
+            }
             Holding::Lost => None,
             Holding::Refused(why) => {
                 trouble = Some(why);

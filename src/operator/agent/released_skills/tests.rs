@@ -92,6 +92,19 @@ impl Cluster {
         context.caches.children(ChildKind::ConfigMap).remove(&Key::new("team-a", name));
     }
 
+    /// Makes the ConfigMap of a digest be another one, of this owner, as the watch would tell.
+    fn replace(&self, context: &Context, digest: &str, owner: &str) {
+        let name = held_skill::config_map_name(digest);
+        let mut objects = self.objects.lock().unwrap();
+        let metadata = &mut objects.get_mut(&name).unwrap()["metadata"];
+        metadata["uid"] = json!("another");
+        metadata["ownerReferences"][0]["uid"] = json!(owner);
+        let (children, key) = (context.caches.children(ChildKind::ConfigMap), Key::new("team-a", name));
+        let mut child = (*children.get(&key).unwrap()).clone();
+        child.uid = "another".to_owned();
+        children.insert(key, child);
+    }
+
     /// Whom the ConfigMap of a digest belongs to.
     fn owners(&self, digest: &str) -> Vec<String> {
         let objects = self.objects.lock().unwrap();
@@ -130,10 +143,25 @@ fn release(agent: &Agent, version: u64, digest: &str) -> Release {
     release
 }
 
+/// An agent whose release of this version waits.
+fn waiting(version: u64, digest: &str, context: &Context) -> Agent {
+    let run = format!("ev-{version}");
+    let status =
+        AgentStatus { pending_release: i64::try_from(version).ok(), pending_evaluation: Some(run.clone()), ..AgentStatus::default() };
+    let agent = Agent { status: Some(status), ..gated() };
+    let release = Arc::new(release(&agent, version, digest));
+    context.caches.held.insert(Key::of(&agent), HeldRelease { run, release });
+    agent
+}
+
+fn seen(context: &Context, agent: &Agent, track: Track) -> gather::Seen {
+    let workloads = tracks::of(agent, context).expect("it is known what runs").workloads;
+    gather::gather(workloads.iter().find(|it| it.track == track).expect("it has the track"), context)
+}
+
 /// The digest that is held for a track, if one is, and what is said of it.
 fn used(context: &Context, agent: &Agent, track: Track) -> (Option<String>, Option<(Option<bool>, String)>) {
-    let workloads = tracks::of(agent, context).expect("it is known what runs").workloads;
-    let seen = gather::gather(workloads.iter().find(|it| it.track == track).expect("it has the track"), context);
+    let seen = seen(context, agent, track);
     let finding = seen.differs.as_ref().and_then(Differs::finding);
     (seen.held_skills.get("forms").map(|held| held.digest.clone()), finding.map(|finding| (finding.holds, finding.reason)))
 }
@@ -257,6 +285,33 @@ async fn a_folder_for_which_there_is_no_room_is_said() {
     context.caches.pins.insert(Key::of(&agent), release(&agent, 1, &first));
     read(&agent, &context).await.unwrap();
     assert_eq!(used(&context, &agent, Track::Stable), (None, Some(said(false, "CannotBeKept"))));
+    // What could be edited once it is approved is not evaluated before.
+    let context = cluster.context();
+    let agent = waiting(2, &first, &context);
+    let fault = || seen(&context, &agent, Track::Candidate).differs.as_ref().and_then(Differs::fault).map(|fault| fault.reason);
+    read(&agent, &context).await.unwrap();
+    assert_eq!(fault(), Some("SkillCannotBeKept"));
+    *cluster.no_room.lock().unwrap() = false;
+    read(&agent, &context).await.unwrap();
+    assert_eq!((fault(), cluster.owners(&first)), (None, vec!["r2".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_folder_that_another_agent_made_again_is_owned_again() {
+    let cluster = Cluster::default();
+    let context = cluster.context();
+    let first = cluster.write(&context, "Read.");
+    let agent = waiting(1, &first, &context);
+    read(&agent, &context).await.unwrap();
+    cluster.replace(&context, &first, "r8");
+    cluster.asked();
+    read(&agent, &context).await.unwrap();
+    assert_eq!(
+        (cluster.asked(), cluster.owners(&first)),
+        (vec!["GET skill-…".to_owned(), "PATCH skill-…".to_owned()], vec!["r8".to_owned(), "r1".to_owned()])
+    );
+    read(&agent, &context).await.unwrap();
+    assert!(cluster.asked().is_empty(), "it is known");
 }
 
 #[tokio::test]
