@@ -81,7 +81,7 @@ pub const RELEASE: &str = "agents.slipway.dev/release";
 /// On an Event of ours: more about it, as JSON.
 pub const PAYLOAD: &str = "agents.slipway.dev/payload";
 
-/// On a ConfigMap or Secret that all of an agent's pods read as it is now: `disabled`, so that Flagger makes no copy of it.
+/// On a ConfigMap or Secret that all of an agent's pods read as it is now, or that never changes: `disabled`, so that Flagger makes no copy of it.
 pub const CONFIG_TRACKING: &str = "flagger.app/config-tracking";
 
 /// On a pod template: SHA-256 of the ConfigMap's data.

@@ -16,6 +16,7 @@ use slipway_cluster::write::{Error, by};
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
+use crate::drift::covers;
 use crate::skill::MANAGER;
 use crate::skill_folder::SkillFolder;
 
@@ -103,7 +104,8 @@ fn object(of: &Key, name: &str, owners: &Value, data: Value) -> Value {
         "metadata": {
             "name": name,
             "namespace": of.namespace,
-            "labels": labels_of(of),
+            "labels": labels_of(&of.name),
+            "annotations": annotations(),
             "ownerReferences": owners,
         },
         "immutable": true,
@@ -113,8 +115,13 @@ fn object(of: &Key, name: &str, owners: &Value, data: Value) -> Value {
 }
 
 /// By which the watch finds it, and tells of the Skill.
-fn labels_of(skill: &Key) -> Value {
-    json!({labels::PART_OF: labels::PLATFORM, labels::MANAGED_BY: labels::OPERATOR, labels::SKILL: skill.name})
+fn labels_of(skill: &str) -> Value {
+    json!({labels::PART_OF: labels::PLATFORM, labels::MANAGED_BY: labels::OPERATOR, labels::SKILL: skill})
+}
+
+/// Flagger would leave a copy of each version behind, and this one does not change.
+fn annotations() -> Value {
+    json!({labels::CONFIG_TRACKING: "disabled"})
 }
 
 /// The folder that a ConfigMap holds, if it is that of this digest and stays so.
@@ -135,17 +142,18 @@ fn folder(data: &Value) -> Option<BTreeMap<String, String>> {
 async fn own(api: &Api<DynamicObject>, of: &Key, found: &DynamicObject, owner: &Value) -> Result<(), Error> {
     let owners = found.owner_references();
     let is_owned = owners.iter().any(|known| owner["uid"] == known.uid);
-    let is_managed = found.labels().get(labels::MANAGED_BY).is_some_and(|by| by == labels::OPERATOR);
-    let is_watched = is_managed && found.labels().contains_key(labels::SKILL);
-    if is_owned && is_watched {
+    let is_labelled = |skill: &String| covers(&labels_of(skill), &json!(found.labels()));
+    let is_marked = found.labels().get(labels::SKILL).is_some_and(is_labelled) && covers(&annotations(), &json!(found.annotations()));
+    if is_owned && is_marked {
         return Ok(());
     }
     let mut all = owners.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
     all.extend((!is_owned).then(|| owner.clone()));
     // Of two that are added at once, the second is tried again.
     let mut change = json!({"metadata": {"resourceVersion": found.resource_version(), "ownerReferences": all}});
-    if !is_watched {
-        change["metadata"]["labels"] = labels_of(of);
+    if !is_marked {
+        change["metadata"]["labels"] = labels_of(&of.name);
+        change["metadata"]["annotations"] = annotations();
     }
     api.patch(&found.name_any(), &by(MANAGER), &Patch::Merge(change)).await?;
     Ok(())

@@ -9,6 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
+use slipway_api::labels::{MANAGED_BY, OPERATOR, SKILL};
 use slipway_api::{AgentStatus, Skill, Track};
 
 use super::*;
@@ -61,6 +62,9 @@ impl Cluster {
             if let Some(there) = objects.get_mut(name) {
                 assert!(made.get("data").is_none(), "what is immutable is not written: {made}");
                 there["metadata"]["ownerReferences"] = made["metadata"]["ownerReferences"].take();
+                if made["metadata"]["labels"].is_object() {
+                    there["metadata"]["labels"] = made["metadata"]["labels"].take();
+                }
             } else if *self.no_room.lock().unwrap() {
                 return failed(StatusCode::FORBIDDEN, "Forbidden");
             } else {
@@ -92,12 +96,13 @@ impl Cluster {
         context.caches.children(ChildKind::ConfigMap).remove(&Key::new("team-a", name));
     }
 
-    /// Makes the ConfigMap of a digest be another one, of this owner, as the watch would tell.
+    /// Makes the ConfigMap of a digest be another one, of this owner and without labels, as the watch would tell.
     fn replace(&self, context: &Context, digest: &str, owner: &str) {
         let name = held_skill::config_map_name(digest);
         let mut objects = self.objects.lock().unwrap();
         let metadata = &mut objects.get_mut(&name).unwrap()["metadata"];
         metadata["uid"] = json!("another");
+        metadata["labels"] = json!({});
         metadata["ownerReferences"][0]["uid"] = json!(owner);
         let (children, key) = (context.caches.children(ChildKind::ConfigMap), Key::new("team-a", name));
         let mut child = (*children.get(&key).unwrap()).clone();
@@ -310,6 +315,8 @@ async fn a_folder_that_another_agent_made_again_is_owned_again() {
         (cluster.asked(), cluster.owners(&first)),
         (vec!["GET skill-…".to_owned(), "PATCH skill-…".to_owned()], vec!["r8".to_owned(), "r1".to_owned()])
     );
+    let labels = cluster.objects.lock().unwrap()[&held_skill::config_map_name(&first)]["metadata"]["labels"].clone();
+    assert_eq!((&labels[MANAGED_BY], &labels[SKILL]), (&json!(OPERATOR), &json!("forms")), "it is watched");
     read(&agent, &context).await.unwrap();
     assert!(cluster.asked().is_empty(), "it is known");
 }
