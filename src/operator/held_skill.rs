@@ -59,6 +59,10 @@ pub(crate) fn uid(context: &Context, namespace: &str, digest: &str) -> Option<St
 /// Makes the folder of this digest be held for an AgentRelease: the one that is held already, or else that of the Skill.
 pub(crate) async fn hold(context: &Context, of: &Key, digest: &str, owner: &Value) -> Result<Holding, Error> {
     let (api, name) = (children::api(context, ChildKind::ConfigMap, &of.namespace), config_map_name(digest));
+    // It comes from a release, and becomes a part of a path.
+    if digest_of(&name).is_none() {
+        return Ok(Holding::Lost);
+    }
     if let Some(found) = api.get_opt(&name).await?
         && let Some(held) = read(&found, digest)
     {
