@@ -144,22 +144,19 @@ fn folder(data: &Value) -> Option<BTreeMap<String, String>> {
 
 /// Keeps the ConfigMap while this AgentRelease is there, and has the watch tell of it.
 async fn own(api: &Api<DynamicObject>, of: &Key, found: &DynamicObject, owner: &Value) -> Result<(), Error> {
-    let owners = found.owner_references();
-    let is_owned = owners.iter().any(|known| owner["uid"] == known.uid);
+    let is_owned = found.owner_references().iter().any(|known| owner["uid"] == known.uid);
     let is_labelled = |skill: &String| covers(&labels_of(skill), &json!(found.labels()));
     let is_marked = found.labels().get(labels::SKILL).is_some_and(is_labelled) && covers(&annotations(), &json!(found.annotations()));
     if is_owned && is_marked {
         return Ok(());
     }
-    let mut all = owners.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    all.extend((!is_owned).then(|| owner.clone()));
-    // Of two that are added at once, the second is tried again.
-    let mut change = json!({"metadata": {"resourceVersion": found.resource_version(), "ownerReferences": all}});
+    // Owners are merged by their UID, so that many agents with the same skill are in nobody's way. Another object is a conflict.
+    let mut change = json!({"metadata": {"uid": found.uid(), "ownerReferences": [owner]}});
     if !is_marked {
         change["metadata"]["labels"] = labels_of(&of.name);
         change["metadata"]["annotations"] = annotations();
     }
-    api.patch(&found.name_any(), &by(MANAGER), &Patch::Merge(change)).await?;
+    api.patch(&found.name_any(), &by(MANAGER), &Patch::Strategic(change)).await?;
     Ok(())
 }
 

@@ -61,7 +61,11 @@ impl Cluster {
             let mut made: Value = serde_json::from_slice(body).unwrap();
             if let Some(there) = objects.get_mut(name) {
                 assert!(made.get("data").is_none(), "what is immutable is not written: {made}");
-                there["metadata"]["ownerReferences"] = made["metadata"]["ownerReferences"].take();
+                assert_eq!(made["metadata"]["uid"], there["metadata"]["uid"], "it is the one that was read");
+                let owners = there["metadata"]["ownerReferences"].as_array_mut().unwrap();
+                let added = made["metadata"]["ownerReferences"].as_array().unwrap().iter();
+                let added: Vec<Value> = added.filter(|added| owners.iter().all(|known| known["uid"] != added["uid"])).cloned().collect();
+                owners.extend(added);
                 if made["metadata"]["labels"].is_object() {
                     there["metadata"]["labels"] = made["metadata"]["labels"].take();
                 }
