@@ -108,10 +108,10 @@ fn progress_of_an_evaluation_comes_by_the_agents_events() {
     let under_way = &told[1..told.len() - 1];
     assert!(under_way.iter().all(|event| event["payload"]["total"] == 24), "{under_way:#?}");
     let finished: Vec<i64> = under_way.iter().filter_map(|event| event["payload"]["finished"].as_i64()).collect();
-    assert!(
-        finished.len() >= 2 && finished.is_sorted_by(|a, b| a < b) && finished.iter().all(|finished| (6..24).contains(finished)),
-        "{finished:?}"
-    );
+    // How many of the quarters are seen apart depends on how busy the machine is.
+    let quarters: Vec<i64> = finished.iter().map(|finished| finished * 4 / 24).collect();
+    assert!(quarters.is_sorted_by(|a, b| a < b) && quarters.iter().all(|quarter| (1..4).contains(quarter)), "{finished:?}");
+    assert!(!quarters.is_empty(), "24 cases take 12 s at least, and each 2 s are told: {told:#?}");
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl Ground {
 /// Waits until a version of the agent runs.
 #[track_caller]
 pub(crate) fn runs(agent: &Agent, version: u64) -> Value {
-    agent.until(&format!("at v{version}"), 60, |found| {
+    // Behind a gate a candidate starts and is evaluated before.
+    agent.until(&format!("at v{version}"), 180, |found| {
         found["status"]["activeRelease"] == version && found["metadata"]["annotations"]["agents.slipway.dev/deploy-release"].is_null()
     })
 }

@@ -63,11 +63,14 @@ impl Store {
         }
     }
 
-    /// Keeps the result of a case, unless there is one. Whether it was kept: a write that is repeated changes nothing.
+    /// Keeps the result of a case, unless there is one by the same digest. Whether it was kept: a write that is repeated changes
+    /// nothing. One by another digest, as of a runtime with other prompts, counts no more and is replaced.
     pub async fn keep_evaluation_result(&self, run: &str, kept: &EvaluationResult) -> Result<bool, Fault> {
         const KEEP: &str = "
-            INSERT INTO slipway.evaluation_results (team, agent_id, run, place, digest, result) VALUES ($1, $2, $3, $4, $5, $6::json)
-            ON CONFLICT DO NOTHING";
+            INSERT INTO slipway.evaluation_results AS r (team, agent_id, run, place, digest, result)
+            VALUES ($1, $2, $3, $4, $5, $6::json)
+            ON CONFLICT (team, agent_id, run, place) DO UPDATE SET digest = excluded.digest, result = excluded.result
+            WHERE r.digest <> excluded.digest";
         id::check("run id", run)?;
         let place = i32::try_from(kept.case).map_err(|_| Fault::Refused("the case's place is too great".to_owned()))?;
         in_time(async {

@@ -47,9 +47,9 @@ use cases::Cases;
 pub(crate) use delivery::Delivery;
 use evaluator::Asked;
 use outcome::Judged;
-use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, REPEATING, Said, Setup, Step, repeats};
+use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};
-use status::{Begun, Steps};
+use status::{Begun, RunEvent, Steps};
 use under_way::{Place, UnderWay};
 
 const MAKER: Maker =
@@ -519,9 +519,8 @@ impl Work<'_> {
         }
         let context = &*self.controller.context;
         // Before the status, so that a manager that is killed in between takes no Event along: the next one finds it there, or makes it.
-        if let Some((event, payload)) = status::event(&self.before, &status) {
-            let (note, round) = (event.note.clone(), if repeats(&status) { REPEATING } else { "" });
-            context.events.publish_once(&self.run.object_ref(&()), event, &payload, &[&note, round]).await;
+        if let Some(RunEvent { spec, payload, which }) = status::event(&self.before, &status) {
+            context.events.publish_once(&self.run.object_ref(&()), spec, &payload, &[&which]).await;
         }
         context.write_status(self.run, &status, MANAGER).await?;
         if let Some(outcome) = status::outcome(&self.before, &status) {

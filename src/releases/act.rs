@@ -251,7 +251,13 @@ async fn show_release(context: &Context, key: &Key, agent: &Agent, past: &AgentH
 pub(super) async fn mark(context: &Context, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
     match write::status::<AgentRelease>(&context.client, &Key::new(&key.namespace, name), status, MANAGER).await? {
         // One that is not known any more has gone since it was written.
-        Some(object) if context.shown(key).iter().any(|shown| shown.name == name) => drop(note(context, object)?),
+        Some(object) if context.shown(key).iter().any(|shown| shown.name == name) => {
+            let shown = note(context, object)?;
+            if !shown.says(status) {
+                tracing::warn!(agent = %key, name, "an AgentRelease does not keep all of its status: its definition is older, or a part is somebody else's");
+                context.accept(key, &shown, status);
+            }
+        }
         Some(_) => {}
         None => context.gone(key, name),
     }

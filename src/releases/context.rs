@@ -11,7 +11,9 @@ use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::agent::CONTAINER;
-use slipway_api::{Agent, AgentRelease, AgentSpec, EvaluationRun, Integration, KnowledgeBase, Skill, Tool, Track, labels};
+use slipway_api::{
+    Agent, AgentRelease, AgentReleaseStatus, AgentSpec, EvaluationRun, Integration, KnowledgeBase, Skill, Tool, Track, labels,
+};
 use slipway_cluster::Key;
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::controller::Requests;
@@ -186,7 +188,17 @@ impl Context {
         shown
     }
 
-    /// Forgets an AgentRelease; says whose it was.
+    /// Takes what an AgentRelease kept of a status for all of it. Until it changes the status is not written again, so that what
+    /// else is to be done for the agent does not wait for it.
+    pub(super) fn accept(&self, agent: &Key, kept: &Shown, status: &AgentReleaseStatus) {
+        let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
+        let known = releases.get_mut(agent).and_then(|of| of.get_mut(&kept.name));
+        if let Some(known) = known.filter(|known| known.uid == kept.uid && known.resource_version == kept.resource_version) {
+            known.accept(status);
+        }
+    }
+
+    /// Forgets an AgentRelease.
     pub(super) fn gone(&self, agent: &Key, name: &str) {
         let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(of) = releases.get_mut(agent) {

@@ -101,6 +101,11 @@ impl Shown {
         hash_of(status) == self.status
     }
 
+    /// The status was written, and this is what the cluster keeps of it.
+    pub(super) fn accept(&mut self, status: &AgentReleaseStatus) {
+        self.status = hash_of(status);
+    }
+
     /// By which a person's release is known in Git: another one may bear the same name later.
     pub(super) fn key(&self) -> String {
         let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
@@ -110,4 +115,22 @@ impl Shown {
 
 fn hash_of(status: &AgentReleaseStatus) -> u64 {
     hash(&serde_json::to_value(status).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_api::AgentReleaseSpec;
+
+    use super::*;
+
+    #[test]
+    fn what_the_cluster_does_not_keep_is_written_once() {
+        let status = |version| AgentReleaseStatus { version: Some(version), ..AgentReleaseStatus::default() };
+        let release = AgentRelease { status: Some(status(1)), ..AgentRelease::new("helper-v1", AgentReleaseSpec::default()) };
+        let mut shown = Shown::of(&release);
+        assert!(shown.says(&status(1)) && !shown.says(&status(2)));
+        shown.accept(&status(2));
+        assert!(shown.says(&status(2)) && !shown.says(&status(3)), "another one is written");
+        assert!(!Shown::of(&release).says(&status(2)), "what a watch tells of it counts anew");
+    }
 }

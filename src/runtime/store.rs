@@ -124,7 +124,7 @@ impl Store {
         store.evaluation_results(run).await
     }
 
-    /// Writes down the result of a case. Whether it was the first of that case.
+    /// Writes down the result of a case. Whether it was the first of that case by its digest.
     pub(crate) async fn keep_evaluation_result(&self, run: &str, kept: &EvaluationResult) -> Result<bool, Fault> {
         let Self::Postgresql(store) = self else { return Ok(false) };
         store.keep_evaluation_result(run, kept).await

@@ -167,8 +167,17 @@ pub(super) fn outcome(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -
     }
 }
 
-/// The Event of a step with its payload, if it is one of which people want to hear.
-pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<(EventSpec, Value)> {
+/// An Event about a run.
+#[derive(Debug)]
+pub(super) struct RunEvent {
+    pub spec: EventSpec,
+    pub payload: Value,
+    /// Which one of its reason it is. The note does not tell: the next manager may find the run a few cases further.
+    pub which: String,
+}
+
+/// The Event of a step, if it is one of which people want to hear.
+pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<RunEvent> {
     let verdict = || now.verdict.clone().unwrap_or_default();
     let Some(outcome) = outcome(before, now) else { return progress_event(before, now) };
     let (warning, reason, note, payload) = match outcome {
@@ -187,20 +196,24 @@ pub(super) fn event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> 
         }
         _ => (false, "EvaluationCancelled", "spec.cancel is true; the run was ended".to_owned(), json!({})),
     };
-    Some((EventSpec { warning, reason: reason.to_owned(), action: "Evaluate", note }, payload))
+    let spec = EventSpec { warning, reason: reason.to_owned(), action: "Evaluate", note };
+    // A run begins once and ends once.
+    Some(RunEvent { spec, payload, which: String::new() })
 }
 
 /// The Event of a run that has passed another quarter of its cases. Of the last one its end tells.
-fn progress_event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<(EventSpec, Value)> {
+fn progress_event(before: &EvaluationRunStatus, now: &EvaluationRunStatus) -> Option<RunEvent> {
     let (finished, total) = (now.finished_cases?, now.total_cases.filter(|total| *total > 0)?);
     let quarters = |finished: i32| i64::from(finished) * 4 / i64::from(total);
-    let is_due = (1..4).contains(&quarters(finished)) && quarters(finished) > quarters(before.finished_cases.unwrap_or_default());
+    let quarter = quarters(finished);
+    let is_due = (1..4).contains(&quarter) && quarter > quarters(before.finished_cases.unwrap_or_default());
     if now.phase != Some(EvaluationPhase::Running) || !is_due {
         return None;
     }
     let note = format!("{finished} of {total} cases have been put to the agent");
-    let event = EventSpec { warning: false, reason: "EvaluationProgressed".to_owned(), action: "Evaluate", note };
-    Some((event, json!({"finished": finished, "total": total})))
+    let spec = EventSpec { warning: false, reason: "EvaluationProgressed".to_owned(), action: "Evaluate", note };
+    let round = if repeats(now) { REPEATING } else { "" };
+    Some(RunEvent { spec, payload: json!({"finished": finished, "total": total}), which: format!("{quarter}{round}") })
 }
 
 #[cfg(test)]
@@ -232,7 +245,7 @@ mod tests {
         let run = run();
         let step = |before: &EvaluationRunStatus, second, of: &dyn Fn(Steps<'_>) -> EvaluationRunStatus| {
             let now = of(Steps { run: &run, before, now: at(second) });
-            let event = event(before, &now).map(|(event, _)| event.reason).unwrap_or_default();
+            let event = event(before, &now).map(|event| event.spec.reason).unwrap_or_default();
             (now, event)
         };
         let begun = Begun {
@@ -271,6 +284,7 @@ mod tests {
         let (ended, event) = step(&again, 9, &|steps| steps.cancelled());
         assert_eq!((ended.completed_at, event.as_str()), (Some(Time(at(9))), "EvaluationCancelled"));
     }
+
     #[test]
     fn each_quarter_of_a_run_is_told_once() {
         let at = |finished| EvaluationRunStatus {
@@ -291,9 +305,17 @@ mod tests {
         ] {
             let told = event(&at(before), &at(Some(now)));
             assert_eq!(told.is_some(), is_told, "{before:?} {now}");
-            if let Some((event, payload)) = told {
-                assert_eq!((&*event.reason, payload), ("EvaluationProgressed", json!({"finished": now, "total": 20})));
+            if let Some(RunEvent { spec, payload, .. }) = told {
+                assert_eq!((&*spec.reason, payload), ("EvaluationProgressed", json!({"finished": now, "total": 20})));
             }
         }
+        // A manager was killed after the Event of 5 cases, and the next one finds 7.
+        let which = |now: &EvaluationRunStatus| event(&at(None), now).unwrap().which;
+        let reasons = [(false, REPEATING), (true, REPEATING), (false, REPEATING)];
+        let before = at(Some(7));
+        let again = Steps { run: &run(), before: &before, now: Timestamp::UNIX_EPOCH }.with(EvaluationPhase::Running, reasons, "");
+        assert_eq!(which(&at(Some(5))), which(&at(Some(7))));
+        assert_ne!(which(&at(Some(5))), which(&at(Some(10))));
+        assert_ne!(which(&again), which(&at(Some(7))), "a run that is repeated tells of its quarters again");
     }
 }

@@ -10,6 +10,9 @@ use slipway_api::evaluation_run::EvaluationRunStatus;
 use slipway_cluster::Key;
 use tokio::time::Instant;
 
+/// The reason of a run that waits for another one.
+const BUSY: &str = "Busy";
+
 /// The pod that has a run, and what it calls the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
@@ -82,10 +85,15 @@ impl UnderWay {
     /// How long the run has waited for this in all, since it was under way. A reason that comes and goes is not waited for anew each
     /// time, or a run whose reasons alternate would have no end.
     pub(super) fn wait(&mut self, reason: &'static str) -> Duration {
-        if let Some((before, since)) = self.waits.now.replace((reason, Instant::now())) {
-            *self.waits.before.entry(before).or_default() += since.elapsed();
+        let Waits { now, before } = &mut self.waits;
+        if let Some((last, since)) = now.replace((reason, Instant::now())) {
+            *before.entry(last).or_default() += since.elapsed();
         }
-        self.waits.before.get(reason).copied().unwrap_or_default()
+        // Where another run is under way, all is there that this one waited for; rollouts in the hours of that wait do not add up.
+        if reason == BUSY {
+            before.retain(|waited_for, _| *waited_for == BUSY);
+        }
+        before.get(reason).copied().unwrap_or_default()
     }
 }
 
@@ -108,12 +116,18 @@ mod tests {
         let mut under_way = UnderWay::default();
         let minutes = |waited: Duration| waited.as_secs() / 60;
         for round in 0..3 {
-            assert_eq!(minutes(under_way.wait("Busy")), round * 60);
+            assert_eq!(minutes(under_way.wait("FeedbackUnavailable")), round * 60);
             under_way.waits_since(Duration::from_hours(1));
             assert_eq!(minutes(under_way.wait("NoPod")), round, "an hour of another reason is not this one's");
             under_way.waits_since(Duration::from_mins(1));
         }
         assert_eq!(minutes(under_way.wait("NoPod")), 3);
+        for round in 0..3 {
+            assert_eq!(minutes(under_way.wait(BUSY)), round * 60);
+            under_way.waits_since(Duration::from_hours(1));
+            assert_eq!(minutes(under_way.wait("NoPod")), 0, "there was a pod, as it had another run");
+            under_way.waits_since(Duration::from_mins(1));
+        }
         under_way.progress(0, Duration::ZERO);
         assert_eq!(under_way.wait("NoPod"), Duration::ZERO, "a pod has answered since");
     }

@@ -16,11 +16,18 @@ async fn a_case_has_one_result_and_old_ones_are_deleted() {
     assert!(store.keep_evaluation_result("ev_1", &result(0, "first \u{0}")).await.unwrap());
     assert!(!store.keep_evaluation_result("ev_1", &result(0, "second")).await.unwrap(), "a case is scored once");
     assert!(other.keep_evaluation_result("ev_1", &result(0, "another agent's")).await.unwrap());
-    for case in 1..1500 {
+    assert!(store.keep_evaluation_result("ev_1", &result(1, "by a prompt of before")).await.unwrap());
+    let anew = EvaluationResult { digest: vec![3], ..result(1, "by the present prompt") };
+    assert_eq!(
+        [store.keep_evaluation_result("ev_1", &anew).await, store.keep_evaluation_result("ev_1", &anew).await],
+        [Ok(true), Ok(false)],
+        "what was scored by something else is scored anew, and that once"
+    );
+    for case in 2..1500 {
         store.keep_evaluation_result("ev_1", &result(case, "x")).await.unwrap();
     }
     let kept = store.evaluation_results("ev_1").await.unwrap();
-    assert_eq!((kept.len(), &kept[0]), (1500, &result(0, "first \u{0}")));
+    assert_eq!((kept.len(), &kept[0], &kept[1]), (1500, &result(0, "first \u{0}"), &anew));
     assert_eq!(kept.iter().map(|kept| kept.case).collect::<Vec<_>>(), (0..1500).collect::<Vec<_>>());
     assert_eq!(store.evaluation_results("ev_2").await.unwrap(), []);
     let tenants = database.tenants();
