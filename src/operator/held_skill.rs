@@ -16,8 +16,7 @@ use slipway_cluster::write::{Error, by};
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
-use crate::skill::MANAGER;
-use crate::skill_folder::SkillFolder;
+use crate::skill_folder::{MANAGER, SkillFolder};
 
 const PREFIX: &str = "skill-";
 /// Of a digest in hex.
