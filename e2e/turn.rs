@@ -1,7 +1,7 @@
 //! Who runs beside whom. Most tests run together, some at a time. Then come those that want no state role on the cluster but
 //! their own, again some at a time, and then those that want the cluster for themselves, one by one. A long test on an API
 //! server of its own disturbs none of these, but it is work for the machine: it begins when no other waits to run together,
-//! and fills the time that those alone spend waiting.
+//! and fills the time that those alone spend waiting. One that waits for many minutes and does little else begins at once.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,6 +20,7 @@ static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
 #[derive(Debug)]
 struct Crowd {
     together: Group,
+    long: Group,
     unwatched: Group,
     /// Somebody is.
     is_alone: bool,
@@ -47,17 +48,20 @@ impl Group {
 enum Kind {
     Together,
     Second,
+    Long,
     Unwatched,
     Alone,
     Apart,
 }
 
 impl Crowd {
-    const NOBODY: Self = Self { together: Group::NOBODY, unwatched: Group::NOBODY, is_alone: false, has_second: false };
+    const NOBODY: Self =
+        Self { together: Group::NOBODY, long: Group::NOBODY, unwatched: Group::NOBODY, is_alone: false, has_second: false };
 
     fn group(&mut self, kind: Kind) -> Option<&mut Group> {
         match kind {
             Kind::Together | Kind::Second => Some(&mut self.together),
+            Kind::Long => Some(&mut self.long),
             Kind::Unwatched => Some(&mut self.unwatched),
             Kind::Alone | Kind::Apart => None,
         }
@@ -67,8 +71,9 @@ impl Crowd {
         match kind {
             Kind::Together => !self.is_alone && self.unwatched.running == 0 && self.together.running < PLACES,
             Kind::Second => self.has_room(Kind::Together) && !self.has_second,
+            Kind::Long => !self.is_alone && self.unwatched.running == 0,
             Kind::Unwatched => !self.is_alone && self.together.is_over() && self.unwatched.running < PLACES,
-            Kind::Alone => !self.is_alone && self.together.is_over() && self.unwatched.is_over(),
+            Kind::Alone => !self.is_alone && [&self.together, &self.long, &self.unwatched].into_iter().all(Group::is_over),
             Kind::Apart => self.together.waiting == 0 && !self.has_second,
         }
     }
@@ -100,7 +105,7 @@ impl Crowd {
         match kind {
             Kind::Alone => self.is_alone = is_taken,
             Kind::Second | Kind::Apart => self.has_second = is_taken,
-            Kind::Together | Kind::Unwatched => {}
+            Kind::Together | Kind::Long | Kind::Unwatched => {}
         }
     }
 }
@@ -134,6 +139,12 @@ pub fn together() -> Turn {
 /// Together, and with the API server beside the cluster's own.
 pub(crate) fn with_second() -> Turn {
     Turn::take(Kind::Second)
+}
+
+/// Together, and beside those that stop the installed state role, for a test that waits for many minutes and does little else: it takes
+/// no place, so that it begins with the first. Only those that run alone wait for its end.
+pub fn long() -> Turn {
+    Turn::take(Kind::Long)
 }
 
 /// Together with others that stop the installed state role, see [`crate::platform::WithoutState`].
@@ -179,7 +190,7 @@ fn crowd() -> MutexGuard<'static, Crowd> {
 
 #[cfg(test)]
 mod tests {
-    use super::Kind::{Alone, Apart, Second, Together, Unwatched};
+    use super::Kind::{Alone, Apart, Long, Second, Together, Unwatched};
     use super::*;
 
     fn crowd(waiting: &[Kind], running: &[Kind]) -> Crowd {
@@ -195,19 +206,21 @@ mod tests {
 
     #[test]
     fn who_disturbs_nobody_has_room() {
-        let all = [Together, Second, Unwatched, Alone, Apart];
+        let all = [Together, Second, Long, Unwatched, Alone, Apart];
         // Who waits, who runs, and which of all kinds have room beside them.
         let table: &[(&[Kind], &[Kind], &[Kind])] = &[
             (&[], &[], &all),
-            (&[], &[Together; PLACES - 1], &[Together, Second, Apart]),
-            (&[], &[Together; PLACES], &[Apart]),
-            (&[Together], &[Together], &[Together, Second]),
-            (&[], &[Second], &[Together]),
-            (&[Second], &[Second], &[Together]),
-            (&[], &[Apart], &[Together, Unwatched, Alone]),
+            (&[], &[Together; PLACES - 1], &[Together, Second, Long, Apart]),
+            (&[], &[Together; PLACES], &[Long, Apart]),
+            (&[Together], &[Together], &[Together, Second, Long]),
+            (&[], &[Second], &[Together, Long]),
+            (&[Second], &[Second], &[Together, Long]),
+            (&[], &[Long], &[Together, Second, Long, Unwatched, Apart]),
+            (&[Long], &[], &[Together, Second, Long, Unwatched, Apart]),
+            (&[], &[Apart], &[Together, Long, Unwatched, Alone]),
             (&[], &[Unwatched], &[Unwatched, Apart]),
             (&[], &[Unwatched; PLACES], &[Apart]),
-            (&[Unwatched], &[], &[Together, Second, Unwatched, Apart]),
+            (&[Unwatched], &[], &[Together, Second, Long, Unwatched, Apart]),
             (&[Together], &[Unwatched], &[]),
             (&[], &[Alone], &[Apart]),
             (&[Unwatched, Together], &[Alone, Apart], &[]),
@@ -221,8 +234,8 @@ mod tests {
 
     #[test]
     fn who_ends_leaves_nothing_taken() {
-        let mut crowd = crowd(&[], &[Second, Together, Unwatched, Alone]);
-        for kind in [Together, Alone, Second, Unwatched] {
+        let mut crowd = crowd(&[], &[Second, Together, Long, Unwatched, Alone]);
+        for kind in [Together, Alone, Second, Long, Unwatched] {
             crowd.ends(kind);
         }
         assert!(crowd.has_room(Alone) && crowd.has_room(Second), "{crowd:?}");

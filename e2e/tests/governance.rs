@@ -1,4 +1,3 @@
 //! Governance: what agents are held to, whoever writes them.
 
-mod alerts;
 mod policies;

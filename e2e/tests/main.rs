@@ -5,6 +5,7 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod alerts;
 mod api_access;
 mod api_agents;
 mod api_chat;

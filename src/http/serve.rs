@@ -96,8 +96,8 @@ pub struct Drained {
 }
 
 /// Serves until `shutdown` resolves, then stops listening, closes connections after their next answer, those that stay idle after
-/// `LINGER`, and returns when the last busy one has ended or the grace period is over. A handler that panics fails its own request with 500; a handler whose client
-/// disconnects is dropped.
+/// `LINGER`, and returns when the last busy one has ended or the grace period is over. A handler that panics fails its own request
+/// with 500; a handler whose client disconnects is dropped.
 pub async fn serve<H, F>(listener: TcpListener, limits: ServerLimits, handler: H, shutdown: impl Future<Output = ()>) -> Drained
 where
     H: Fn(Request) -> F + Send + Sync + 'static,

@@ -17,8 +17,7 @@ use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::drift::covers;
-use crate::skill::MANAGER;
-use crate::skill_folder::SkillFolder;
+use crate::skill_folder::{MANAGER, SkillFolder};
 
 const PREFIX: &str = "skill-";
 /// Of a digest in hex.

@@ -23,12 +23,10 @@ use crate::context::Context;
 use crate::fault::Fault;
 use crate::held_skill;
 use crate::registry::{Change, Maker, Registered};
-use crate::skill_folder::{config_map, config_map_name};
+use crate::skill_folder::{MANAGER, config_map, config_map_name};
 
 const MAKER: Maker =
     Maker { kind: "Skill", label: labels::SKILL, manager: MANAGER, children: &[ChildKind::ConfigMap], is_namespaced: true };
-/// The field manager of everything that this controller writes.
-pub(crate) const MANAGER: &str = "slipway/skill";
 /// How many Skills are reconciled at once.
 const CONCURRENCY: usize = 2;
 

@@ -6,6 +6,9 @@ use kube::{Resource, ResourceExt};
 use slipway_api::skill::SkillSpec;
 use slipway_api::{Skill, labels, skill};
 
+/// The field manager of everything that is written of skills.
+pub(crate) const MANAGER: &str = "slipway/skill";
+
 /// A skill's folder without its texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SkillFolder {

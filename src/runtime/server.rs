@@ -32,6 +32,8 @@ const TURN_BYTES: u64 = 128 * MIB;
 /// This long before the end of the grace period, or in its last quarter, running turns end: clients get an event, and the
 /// partial answers are stored.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// For the request that came last on a kept connection to be read and to become a turn.
+const LAST_TURN_MARGIN: Duration = Duration::from_millis(250);
 /// Of the control port: an evaluation's cases, and what was found in them. They are among what turns may take.
 const CONTROL_BYTES: u64 = 96 * MIB;
 /// For the last spans and usage.
@@ -160,7 +162,7 @@ pub(crate) async fn run(
         let Ok(Some(began)) = drains.wait_for(Option::is_some).await.map(|began| *began) else { return 0 };
         let end = began + grace;
         // Connections that are kept may bring one more turn each.
-        sleep(LINGER.min(grace / 2)).await;
+        sleep((LINGER + LAST_TURN_MARGIN).min(grace / 2)).await;
         agent.turns.close();
         if timeout_at(end - DRAIN_TIME.min(grace / 4), agent.turns.ended()).await.is_ok() {
             return 0;

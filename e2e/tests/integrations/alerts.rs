@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Team, condition, fresh, platform, poll};
+use slipway_e2e::{Api, Team, condition, fresh, long, platform, poll};
 use slipway_peers::skip;
 
 use super::receiver::{HOOK, Heard, Receiver, SLACK, signing_secret};
@@ -33,7 +33,7 @@ fn alerts_reach_a_receiver_once_each_and_in_order() {
         return;
     }
     let (Some(receiver), Some(slack), Some(other)) = (Receiver::start(), Receiver::start(), Receiver::start()) else { return };
-    let team = Team::new(&fresh("alerted"));
+    let team = Team::within(long(), &fresh("alerted"), &json!({}));
     let rule = json!({"type": "blocked_topics", "operator": "contains", "value": TOPIC});
     let policy = json!({"name": "Topics", "severity": "critical", "rules": [rule]});
     team.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "GuardrailPolicy", "metadata": {"name": "topics"}, "spec": policy}));

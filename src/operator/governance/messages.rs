@@ -42,8 +42,8 @@ impl Outbox {
         }
     }
 
-    /// Adds messages for those who take them. The end of an alert goes to each that heard of its beginning, whatever it asks for by now; the queue
-    /// knows who did.
+    /// Adds messages for those who take them. The end of an alert goes to each that heard of its beginning, whatever it asks for by
+    /// now; the queue knows who did.
     pub(super) fn add(&mut self, agent: &Watched, turn: &AlertTurn<'_>) {
         let Some(receivers) = self.subscriptions.get(&agent.key.namespace) else { return };
         let takes = |receiver: &&Receiver| {

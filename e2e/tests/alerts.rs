@@ -1,9 +1,10 @@
 //! Alerts that faults raise, and that end by themselves once these are over: an agent whose pod is gone and cannot come back, and a model
 //! that answers slowly. Each is looked for where people look: over REST, in Events, and in the Agent's condition. A budget that is spent is
-//! part of the story (`tests/story/money.rs`).
+//! part of the story (`tests/story/money.rs`). It takes some 15 minutes, most of which it waits: a latency has to stand for five minutes
+//! before there is an alert, and to be calm for five before it ends.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Team, condition, fresh, platform, poll};
+use slipway_e2e::{Agent, Api, Team, condition, fresh, long, platform, poll};
 use slipway_peers::skip;
 
 /// An agent is down for two minutes before there is an alert, and a pass a minute looks at it.
@@ -79,7 +80,7 @@ fn faults_raise_alerts_that_end_when_they_are_over() {
         return;
     }
     let Some(api) = Api::installed() else { return };
-    let team = Team::new(&fresh("faulty"));
+    let team = Team::within(long(), &fresh("faulty"), &json!({}));
     let rule = json!({"type": "max_latency", "operator": "lt", "value": "500"});
     let policy = json!({"name": "Quick", "severity": "warning", "rules": [rule]});
     team.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "GuardrailPolicy", "metadata": {"name": "quick"}, "spec": policy}));
