@@ -63,6 +63,7 @@ async fn ingest(tenant: &Tenant, file: &Path, bytes: &[u8]) -> anyhow::Result<()
         embedding: EmbeddingConfig { model: MODEL.to_owned(), chunk_size: 256, chunk_overlap: 25 },
         generation: 1,
         source_name: UPLOADS.to_owned(),
+        former_source_name: None,
         source: None,
         upload: Some(upload),
         confirm_removal: false,

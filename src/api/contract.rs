@@ -222,6 +222,9 @@ pub struct IngestionConfig {
     pub generation: i64,
     /// The source that the documents belong to.
     pub source_name: String,
+    /// What former versions called it, if that is another name: documents of that name are this source's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_source_name: Option<String>,
     /// As the REST API has it, with `type`; none of an upload.
     pub source: Option<Value>,
     pub upload: Option<String>,

@@ -348,10 +348,19 @@ impl Source {
     /// The name of the source that documents of an ingestion belong to which reads this and names none: two that read the same
     /// are one source, so that what has gone there is noticed. By what login it is read, and by which warehouse, does not matter.
     pub fn name(&self) -> Option<String> {
+        self.name_by(|field| !matches!(field, "credentials_secret" | "warehouse_id"))
+    }
+
+    /// What former versions called it, if that is another name: by its login and warehouse too.
+    pub fn former_name(&self) -> Option<String> {
+        let former = self.name_by(|_| true);
+        former.filter(|former| self.name().as_ref() != Some(former))
+    }
+
+    fn name_by(&self, counts: impl Fn(&str) -> bool) -> Option<String> {
         let config = self.config()?;
-        let is_means = |name: &str| matches!(name, "credentials_secret" | "warehouse_id");
         // Sorted, whatever order a map of JSON keeps.
-        let fields: BTreeMap<&String, &Value> = config.as_object()?.iter().filter(|(name, _)| !is_means(name)).collect();
+        let fields: BTreeMap<&String, &Value> = config.as_object()?.iter().filter(|(field, _)| counts(field)).collect();
         let digest = hex::encode(Sha256::digest(serde_json::to_string(&fields).ok()?));
         Some(format!("{}-{}", config["type"].as_str()?, digest.get(..10)?))
     }
@@ -407,6 +416,10 @@ mod tests {
         assert_eq!(one, name("{local: {path: a}}"));
         assert_ne!(one, name("{local: {path: b}}"));
         assert!(one.starts_with("local-") && one.len() == 16, "{one}");
+        let former = |text: &str| serde_yaml::from_str::<Source>(text).unwrap().former_name();
+        assert_eq!(former("{local: {path: a}}"), None);
+        // As the version before called it.
+        assert_eq!(former("{s3: {bucket: docs}, credentialsSecret: login}").as_deref(), Some("s3-140fefbcee"));
         for (one, other, is_same) in [
             ("{s3: {bucket: docs}, credentialsSecret: login}", "{s3: {bucket: docs}, credentialsSecret: new-login}", true),
             ("{s3: {bucket: docs}, credentialsSecret: login}", "{s3: {bucket: docs, prefix: a/}, credentialsSecret: login}", false),

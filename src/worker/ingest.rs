@@ -91,7 +91,12 @@ fn order(config: &IngestionConfig, reader: &Reader) -> Order {
         (None, true) => Removes::Confirmed,
     };
     let source = config.source.as_ref().map(ToString::to_string).unwrap_or_default();
-    Order { removes, is_scheduled: config.scheduled, configuration: reader.configuration(&source) }
+    Order {
+        removes,
+        is_scheduled: config.scheduled,
+        configuration: reader.configuration(&source),
+        former_source: config.former_source_name.clone(),
+    }
 }
 
 /// The source, and what reads its documents. Chooses the model of the base.

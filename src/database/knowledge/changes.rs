@@ -16,7 +16,7 @@ pub const MAX_PLACE_BYTES: usize = 1_024;
 pub struct Place {
     /// As the source calls it.
     pub place: String,
-    /// Since the source was read to its end.
+    /// Since the last traversal to the source's end began.
     pub age: Duration,
 }
 
@@ -34,14 +34,29 @@ impl Ingestion {
         rows.first().map(read).transpose()
     }
 
-    /// Keeps the place for the next ingestion, once everything before it is stored. Without a traversal only a place that is
-    /// still there moves on.
-    pub async fn keep_place(&self, configuration: &[u8; 32], place: &str, is_traversed: bool) -> Result<(), Fault> {
+    /// All of the source is about to be read. From then on no earlier place counts, whatever comes of it.
+    pub async fn begin_traversal(&self) -> Result<(), Fault> {
+        self.base.run(self.mine(ask("SELECT slipway.begin_traversal($1, $2, $3)"))).await
+    }
+
+    /// Keeps the place for the next ingestion, once everything before it is stored: the first one after a traversal, or one behind
+    /// a place that is still there.
+    pub async fn keep_place(&self, configuration: &[u8; 32], place: &str) -> Result<(), Fault> {
         if place.len() > MAX_PLACE_BYTES {
             return Err(Fault::Refused(format!("a place in a list of changes has at most {MAX_PLACE_BYTES} bytes")));
         }
-        let question = self.mine(ask("SELECT slipway.keep_place($1, $2, $3, $4, $5, $6)"));
-        self.base.run(question.bind(configuration.as_slice()).bind(place).bind(is_traversed)).await
+        let question = self.mine(ask("SELECT slipway.keep_place($1, $2, $3, $4, $5)"));
+        self.base.run(question.bind(configuration.as_slice()).bind(place)).await
+    }
+
+    /// Takes over the documents of a source that is this one under a former name.
+    pub async fn adopt_documents(&self, former: &str) -> Result<(), Fault> {
+        loop {
+            let question = self.mine(ask("SELECT slipway.adopt_documents($1, $2, $3, $4) AS adopted")).bind(former);
+            if self.base.count(question, "adopted").await? == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Removes the documents of the source that it says are gone. Nothing goes if next to nothing would be left, which only a

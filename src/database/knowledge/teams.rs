@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::Fault;
 
 /// The functions that logins call. All others, and all tables, are the owner's.
-const FUNCTIONS: [&str; 33] = [
+const FUNCTIONS: [&str; 35] = [
     "team",
     "base",
     "fix_model",
@@ -25,8 +25,10 @@ const FUNCTIONS: [&str; 33] = [
     "mark_seen",
     "remove_unseen",
     "remove_gone",
+    "begin_traversal",
     "find_place",
     "keep_place",
+    "adopt_documents",
     "remove_documents",
     "vectors_of",
     "list_documents",

@@ -111,7 +111,7 @@ impl Jira {
 
     /// Jira answers a user without rights, and credentials that it does not know, as it answers anybody: with the issues that
     /// anybody may see, which are mostly none. This must not pass for a project without issues, so that a traversal asks for
-    /// the project, or the user, as it begins and as it ends.
+    /// the project, or the user, as it begins and as it ends, and a list of changes as it ends.
     async fn check(&self) -> Result<(), SourceError> {
         let Some(project) = &self.project else {
             let make = || Ok(self.dressed(Call::get(self.url("myself")?)));
@@ -272,6 +272,9 @@ impl Incremental for Jira {
             let jql = format!("({}) AND updated >= \"-{}m\" ORDER BY created ASC, key ASC", self.query, place.since.minutes());
             let (changed, page) = self.found(&jql, place.page.as_deref()).await?;
             let more = page.is_some();
+            if !more {
+                self.check().await?;
+            }
             let next = if more { Place { since: place.since, page }.cursor()? } else { place.since.done().cursor() };
             Ok(Changes { changed, removed: Vec::new(), skipped: Vec::new(), traverse: false, next, more })
         })

@@ -108,6 +108,7 @@ mod tests {
             embedding: EmbeddingConfig { model: "builtin:m".to_owned(), chunk_size: 512, chunk_overlap: 50 },
             generation: 1,
             source_name: "uploads".to_owned(),
+            former_source_name: None,
             source: None,
             upload: Some("up_1".to_owned()),
             confirm_removal: false,

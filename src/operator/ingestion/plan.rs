@@ -207,6 +207,7 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
             kb_id: ids::knowledge_base(&name),
             embedding,
             generation: base.metadata.generation.unwrap_or_default(),
+            former_source_name: ingestion.spec.source.as_ref().and_then(Source::former_name),
             source_name,
             source: source.and_then(Source::config),
             upload: ingestion.spec.upload.clone(),
@@ -352,6 +353,8 @@ mod tests {
         assert!(work_of(&made).config.scheduled, "its time had come");
         let of = work("upload: up_1");
         assert_eq!((of.config.source_name.as_str(), of.config.source, of.volume), (UPLOADS, None, None));
+        let of = work("source: {s3: {bucket: docs}, credentialsSecret: login}").config;
+        assert!(of.former_source_name.is_some_and(|former| former.starts_with("s3-") && former != of.source_name));
     }
 
     #[test]

@@ -2,25 +2,22 @@
 //! then the index. Counts as it goes.
 
 mod changes;
+mod outage;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Listed, Removal, Report};
-use slipway_knowledge::source::{Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Step, Traversal};
-use tokio::time::{Instant, sleep};
+use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Step, Traversal};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::document::{Outcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
 use super::vectors;
-use changes::Place;
+use outage::{MAX_OUTAGE, Outage, RETRY_INTERVAL, patiently};
 
-/// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
-const MAX_OUTAGE: Duration = Duration::from_mins(5);
-const RETRY_INTERVAL: Duration = Duration::from_secs(3);
 /// How many documents in a row a source may refuse. Then its credentials are at fault, or the source, and no document.
 const MAX_REFUSALS: u32 = 20;
 
@@ -42,6 +39,8 @@ pub(super) struct Order {
     pub(super) is_scheduled: bool,
     /// Of the source and of how it is read.
     pub(super) configuration: [u8; 32],
+    /// What former versions called the source.
+    pub(super) former_source: Option<String>,
 }
 
 /// Why an ingestion has failed as every other attempt would.
@@ -172,6 +171,9 @@ impl Halt {
 impl Walk<'_> {
     async fn drive(&mut self) -> anyhow::Result<()> {
         self.enter("traversing");
+        if let Some(former) = &self.order.former_source {
+            patiently("documents of the source's former name", || self.ingestion.adopt_documents(former)).await?;
+        }
         let place = self.read_source().await?;
         self.enter("embedding");
         self.fill_vectors().await?;
@@ -187,23 +189,26 @@ impl Walk<'_> {
     }
 
     /// Reads what has changed, or all. Returns where the next ingestion goes on.
-    async fn read_source(&mut self) -> anyhow::Result<Option<Place>> {
+    async fn read_source(&mut self) -> anyhow::Result<Option<ChangeCursor>> {
         let (source, removes) = (self.source, self.order.removes);
-        let feed = source.incremental().filter(|_| removes != Removes::Nothing);
+        if removes == Removes::Nothing {
+            self.traverse().await?;
+            return Ok(None);
+        }
+        let feed = source.incremental();
         if let Some(feed) = feed.filter(|_| removes == Removes::Gone)
             && let Some(place) = self.follow(feed).await?
         {
             return Ok(Some(place));
         }
+        patiently("the beginning of a traversal", || self.ingestion.begin_traversal()).await?;
         let place = match feed {
-            Some(feed) => Place::now(feed).await,
+            Some(feed) => changes::present(feed).await,
             None => None,
         };
         let complete = self.traverse().await?;
         // What has gone makes room, whatever had none before.
-        if removes != Removes::Nothing {
-            self.remove(&complete, removes == Removes::Confirmed).await?;
-        }
+        self.remove(&complete, removes == Removes::Confirmed).await?;
         Ok(place)
     }
 
@@ -378,32 +383,4 @@ fn fail(report: &mut Report, item: &Item, why: &str) {
 fn note(progress: &Progress, Skipped { name, why }: &Skipped) {
     info!(name, why, "left out");
     progress.change(|report| report.seen += 1);
-}
-
-/// How long something has been away.
-#[derive(Default)]
-struct Outage(Option<Instant>);
-
-impl Outage {
-    /// Whether it may last a little longer. Counts from the first call.
-    fn goes_on(&mut self) -> bool {
-        self.0.get_or_insert_with(Instant::now).elapsed() < MAX_OUTAGE
-    }
-}
-
-/// Again while the database is away.
-async fn patiently<T, F>(what: &str, mut operation: impl FnMut() -> F) -> anyhow::Result<T>
-where
-    F: Future<Output = Result<T, slipway_database::Fault>>,
-{
-    let mut outage = Outage::default();
-    loop {
-        match operation().await {
-            Err(fault) if fault.is_passing() && outage.goes_on() => {
-                warn!(%fault, what, "the database cannot be reached");
-                sleep(RETRY_INTERVAL).await;
-            }
-            outcome => return outcome.map_err(|fault| anyhow!(fault).context(what.to_owned())),
-        }
-    }
 }

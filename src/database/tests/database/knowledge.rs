@@ -232,31 +232,84 @@ async fn a_place_in_a_list_of_changes_is_lost_when_all_is_needed() {
     let first = begin(&base, "one", "drive").await;
     let id = first.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![1.0, 0.0]))]).await.unwrap();
     assert_eq!(first.place(&this).await.unwrap(), None);
-    first.keep_place(&this, "7", false).await.unwrap();
+    first.keep_place(&this, "7").await.unwrap();
     assert_eq!(first.place(&this).await.unwrap(), None, "without a traversal there is none to move on");
     let kept = |place: Option<Place>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
     let seven = Some(("7".to_owned(), true));
-    first.keep_place(&this, "7", true).await.unwrap();
+    traverse(&first, &this).await;
     assert_eq!(kept(first.place(&this).await.unwrap()), seven);
     assert_eq!(first.place(&other).await.unwrap(), None, "it was read in another way");
-    first.keep_place(&this, "8", false).await.unwrap();
+    first.keep_place(&other, "8").await.unwrap();
+    assert_eq!(kept(first.place(&this).await.unwrap()), seven, "the one way tells nothing of the other");
+    first.keep_place(&this, "8").await.unwrap();
     assert_eq!(kept(first.place(&this).await.unwrap()), Some(("8".to_owned(), true)));
-    assert!(matches!(first.keep_place(&this, &"x".repeat(1_025), true).await, Err(Fault::Refused(_))));
+    assert!(matches!(first.keep_place(&this, &"x".repeat(1_025)).await, Err(Fault::Refused(_))));
     let mut raw = platform.raw().await;
     raw.one("update slipway.places set traversed_at = now() - interval '1 day'").await;
-    first.keep_place(&this, "9", false).await.unwrap();
+    first.keep_place(&this, "9").await.unwrap();
     assert_eq!(kept(first.place(&this).await.unwrap()), Some(("9".to_owned(), false)), "changes are no traversal");
 
-    // What somebody deletes has to be found again.
-    first.keep_place(&this, "7", true).await.unwrap();
+    // A traversal that breaks off has stored some of what it found, by whatever settings.
+    first.begin_traversal().await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None);
+    traverse(&first, &this).await;
+    // So may one of a former version have, which does not say that it traverses.
+    first.mark_seen(&[listed("a", "1")]).await.unwrap();
+    assert_eq!(first.remove_unseen(false).await.unwrap(), Removal::Removed(0));
+    assert_eq!(first.place(&this).await.unwrap(), None);
+
+    // What somebody deletes has to be found again, whether the source is being traversed or was.
     let elsewhere = begin(&base, "two", "jira").await;
-    elsewhere.keep_place(&this, "7", true).await.unwrap();
+    traverse(&elsewhere, &this).await;
+    first.begin_traversal().await.unwrap();
     assert!(base.remove_document(&id).await.unwrap());
-    first.keep_place(&this, "8", false).await.unwrap();
+    first.keep_place(&this, "7").await.unwrap();
+    assert_eq!(first.place(&this).await.unwrap(), None, "it may have been seen before");
+    let id = first.put_document(&meta("a", "1"), vec![chunk(0, "apples", None)]).await.unwrap();
+    traverse(&first, &this).await;
+    assert!(base.remove_document(&id).await.unwrap());
+    first.keep_place(&this, "8").await.unwrap();
     assert_eq!(first.place(&this).await.unwrap(), None);
     assert_eq!(kept(elsewhere.place(&this).await.unwrap()), seven, "of another source");
     elsewhere.use_model("big", 3, 1).await.unwrap();
     assert_eq!(elsewhere.place(&this).await.unwrap(), None, "another model needs all documents");
+}
+
+/// To the end of the source, whose list of changes was at 7 before.
+async fn traverse(ingestion: &Ingestion, configuration: &[u8; 32]) {
+    ingestion.begin_traversal().await.unwrap();
+    ingestion.keep_place(configuration, "7").await.unwrap();
+}
+
+#[tokio::test]
+async fn documents_of_a_sources_former_name_are_taken_over() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    base.fix_model("mini", 2).await.unwrap();
+    let former = begin(&base, "one", "s3-former").await;
+    for (key, text) in [("a", "apples"), ("b", "pears")] {
+        former.put_document(&meta(key, "1"), vec![chunk(0, text, None)]).await.unwrap();
+    }
+    let present = begin(&base, "two", "s3-present").await;
+    present.put_document(&meta("b", "2"), vec![chunk(0, "plums", None)]).await.unwrap();
+    let shown = async || {
+        let mut shown: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|found| (found.source, found.key)).collect();
+        shown.sort();
+        shown.into_iter().map(|(source, key)| format!("{source}/{key}")).collect::<Vec<_>>().join(" ")
+    };
+    present.adopt_documents("s3-former").await.unwrap();
+    assert_eq!(shown().await, "s3-former/a s3-former/b s3-present/b", "somebody still writes them");
+    assert!(former.end(&Report::default(), Ending::Succeeded).await.unwrap());
+    for _ in 0..2 {
+        present.adopt_documents("s3-former").await.unwrap();
+        assert_eq!(shown().await, "s3-present/a s3-present/b");
+    }
+    assert_eq!(found(&base, "apples").await.len(), 1);
+    assert!(found(&base, "pears").await.is_empty(), "what the present name has is the later one");
+    present.adopt_documents("s3-present").await.unwrap();
+    assert_eq!(shown().await, "s3-present/a s3-present/b");
+    let needed = present.changed(&[listed("a", "1"), listed("b", "2")]).await.unwrap();
+    assert!(needed.is_empty(), "{needed:?}");
 }
 
 #[tokio::test]

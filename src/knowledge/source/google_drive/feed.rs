@@ -74,7 +74,11 @@ impl GoogleDrive {
         // Of several changes of one file the last counts.
         let mut outcomes = BTreeMap::new();
         for change in list.changes {
-            let Some(id) = change.file_id else { continue };
+            let Some(id) = change.file_id else {
+                // A shared drive that is gone takes its files along.
+                changes.traverse |= change.removed;
+                continue;
+            };
             let id = plain_id(id)?;
             let Some(file) = change.file.filter(|_| !change.removed) else {
                 // What is removed may have been a folder, which takes its files along.

@@ -95,7 +95,8 @@ async fn jira_is_asked_as_it_documents() {
     let asked = server.asked();
     let targets: Vec<(&str, &str)> = asked.iter().map(|asked| (asked.method.as_str(), asked.target.as_str())).collect();
     let search = ("POST", "/rest/api/3/search/jql");
-    assert_eq!(targets, [("GET", "/rest/api/3/myself"), search, ("GET", "/rest/api/3/myself"), search]);
+    let user = ("GET", "/rest/api/3/myself");
+    assert_eq!(targets, [user, search, user, search, user]);
     assert_eq!(asked[1].headers["authorization"], "Basic YXZhQGFjbWUuY29tOmFiYw==");
     let jql = |at: usize| serde_json::from_str::<Value>(&asked[at].body).unwrap()["jql"].as_str().unwrap().to_owned();
     assert_eq!(jql(1), "(labels = x) ORDER BY created ASC, key ASC");

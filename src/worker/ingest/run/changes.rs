@@ -10,8 +10,9 @@ use tracing::{info, warn};
 
 use super::{Walk, note, patiently};
 
-/// How long ago the source may have been read to its end.
-const MAX_TRAVERSAL_AGE: Duration = Duration::from_hours(24);
+/// How long ago a traversal of the source to its end may have begun. Less than a day, so that ingestions which come once a day, now a
+/// little later and now a little earlier, all traverse.
+const MAX_TRAVERSAL_AGE: Duration = Duration::from_hours(23);
 /// How many changed and removed documents are taken from a list of changes.
 const MAX_CHANGES: usize = 2_000;
 /// How many pages of one are read, most of which may be of documents elsewhere.
@@ -26,29 +27,18 @@ struct News {
     next: ChangeCursor,
 }
 
-/// Where the next ingestion goes on.
-pub(super) struct Place {
-    cursor: ChangeCursor,
-    is_traversed: bool,
-}
-
-impl Place {
-    /// The present place, taken before a traversal: what moves while that is under way comes as a change. None of a source that
-    /// tells none.
-    pub(super) async fn now(feed: &dyn Incremental) -> Option<Self> {
-        match feed.now().await {
-            Ok(cursor) => Some(Self { cursor, is_traversed: true }),
-            Err(error) => {
-                info!(%error, "the source does not say where its list of changes is; the next ingestion reads all of it");
-                None
-            }
-        }
-    }
+/// The present place, taken before a traversal: what moves while that is under way comes as a change. None of a source that tells
+/// none.
+pub(super) async fn present(feed: &dyn Incremental) -> Option<ChangeCursor> {
+    let place = feed.now().await;
+    place
+        .inspect_err(|error| info!(%error, "the source does not say where its list of changes is; the next ingestion reads all of it"))
+        .ok()
 }
 
 impl Walk<'_> {
     /// Reads what has changed since the last ingestion, and returns the place behind it. None if a traversal has to tell.
-    pub(super) async fn follow(&mut self, feed: &dyn Incremental) -> anyhow::Result<Option<Place>> {
+    pub(super) async fn follow(&mut self, feed: &dyn Incremental) -> anyhow::Result<Option<ChangeCursor>> {
         // Of a source that tells no deletions, ingestions by schedule leave them to one a day.
         if !self.order.is_scheduled && !feed.tells_deletions() {
             return Ok(None);
@@ -75,19 +65,18 @@ impl Walk<'_> {
             note(self.progress, skipped);
         }
         info!(changed = changed.len(), removed = gone, "the source told its changes");
-        Ok(Some(Place { cursor: next, is_traversed: false }))
+        Ok(Some(next))
     }
 
-    /// For the next ingestion. Without the place that one reads all of the source, and so it does if this one was refused documents,
-    /// which no list of changes would tell again.
-    pub(super) async fn keep(&self, place: &Place) {
+    /// For the next ingestion. If this one was refused documents, that one begins where this one did: with all of the source, or with
+    /// the same changes.
+    pub(super) async fn keep(&self, place: &ChangeCursor) {
         if self.has_refusals {
             return;
         }
-        let Place { cursor, is_traversed } = place;
-        let keep = || self.ingestion.keep_place(&self.order.configuration, &cursor.0, *is_traversed);
+        let keep = || self.ingestion.keep_place(&self.order.configuration, &place.0);
         if let Err(error) = patiently("the place in the list of changes", keep).await {
-            warn!(error = format!("{error:#}"), "the next ingestion reads all of the source");
+            warn!(error = format!("{error:#}"), "the next ingestion begins where this one did");
         }
     }
 }

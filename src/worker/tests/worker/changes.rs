@@ -1,36 +1,28 @@
 //! `slipway-worker ingest` with sources that tell their changes: a folder of google-drive-mock, whose files come and go, and a few lines
 //! that speak Jira's protocol, since no server of others lets its issues be deleted and searched by time.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::process::Output;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use serde_json::{Value, json};
-use slipway_peers::Server;
-use tempfile::TempDir;
+use slipway_peers::scripted::{Answer, Asked, Scripted};
+use slipway_peers::{Server, plain_http};
 
-use crate::ingesting::can_mount;
-use crate::refusals::ingest;
-use crate::support::{Platform, Team, answer};
+use crate::ingesting::{Library, can_mount};
+use crate::support::Platform;
 
 const FOLDER: &str = "application/vnd.google-apps.folder";
 
 /// A drive with one folder, and a team with a knowledge base of it.
 struct Drive {
-    platform: Platform,
-    team: Team,
-    secret: TempDir,
+    library: Library,
     server: Server,
     folder: String,
 }
 
 impl Drive {
     async fn new() -> Self {
-        let platform = Platform::new().await;
-        let team = platform.team("tk_a").await;
+        let library = Library::new().await;
         // The key of a service account comes from Backlot, and the token for it from a server that gives one for any.
         let backlot = slipway_peers::backlot(
             &json!({"source_type": "google_drive", "folder": "f", "title": "t.txt", "subtype": "txt", "content": "t", "visibility": "public",
@@ -38,13 +30,13 @@ impl Drive {
             .to_string(),
         );
         let mut key = call(backlot.url(), "GET /_meta/credentials", &Value::Null)["service_account"].clone();
-        key["token_uri"] = json!(tokens());
-        let secret = tempfile::tempdir().unwrap();
-        fs::write(secret.path().join("service_account.json"), key.to_string()).unwrap();
+        let tokens = Scripted::start(|_, _| Answer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
+        key["token_uri"] = json!(tokens.url);
+        library.credential("service_account.json", &key.to_string());
         let server = slipway_peers::google_drive();
         let top = json!({"name": "top", "mimeType": FOLDER, "parents": ["root"]});
         let folder = call(server.url(), "POST /drive/v3/files", &top)["id"].as_str().unwrap().to_owned();
-        Self { platform, team, secret, server, folder }
+        Self { library, server, folder }
     }
 
     fn call(&self, line: &str, body: &Value) -> Value {
@@ -65,7 +57,7 @@ impl Drive {
     fn ingest(&self, uid: &str) -> Output {
         let source =
             json!({"type": "google-drive", "folder_id": self.folder, "endpoint": self.server.url(), "credentials_secret": "login"});
-        ingest(&self.team, self.secret.path(), uid, &json!({"source": source}))
+        self.library.ingest(uid, &json!({"source": source}))
     }
 
     fn succeeds(&self, uid: &str) -> String {
@@ -75,11 +67,11 @@ impl Drive {
     }
 
     fn ended(&self, uid: &str) -> String {
-        ended(&self.platform, uid)
+        ended(&self.library.platform, uid)
     }
 
     fn names(&self) -> String {
-        names(&self.platform)
+        names(&self.library.platform)
     }
 }
 
@@ -95,51 +87,15 @@ fn names(platform: &Platform) -> String {
 
 /// One request, and the JSON of its answer.
 fn call(url: &str, line: &str, body: &Value) -> Value {
+    let (method, path) = line.split_once(' ').unwrap();
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
-    let headers = format!("authorization: Bearer valid-token\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
-    stream.write_all(format!("{line} HTTP/1.1\r\nhost: peer\r\nconnection: close\r\n{headers}\r\n{body}").as_bytes()).unwrap();
-    let (status, said) = answer(stream);
+    let headers = [("authorization", "Bearer valid-token"), ("content-type", "application/json")];
+    let (status, said) = plain_http(method, &format!("{url}{path}"), &headers, &body);
     assert!((200..300).contains(&status), "{line}: {status} {said}");
     serde_json::from_str(&said).unwrap_or_default()
 }
 
-/// A token service; its URL.
-fn tokens() -> String {
-    serve(|_, _| json!({"access_token": "valid-token", "expires_in": 3600}))
-}
-
-/// A server that answers by path and body; its URL.
-fn serve(answer: impl Fn(&str, &str) -> Value + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || listener.incoming().flatten().for_each(|stream| give(stream, &answer)));
-    url
-}
-
-fn give(mut stream: TcpStream, answer: &impl Fn(&str, &str) -> Value) {
-    let mut reader = BufReader::new(&stream);
-    let (mut first, mut length) = (String::new(), 0_u64);
-    if reader.read_line(&mut first).unwrap() == 0 {
-        return;
-    }
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).unwrap() <= 2 {
-            break;
-        }
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut asked = String::new();
-    reader.take(length).read_to_string(&mut asked).unwrap();
-    let body = answer(first.split(' ').nth(1).unwrap_or_default(), &asked).to_string();
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
-}
-
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_source_tells_is_read_and_what_is_doubtful_is_not() {
     if !can_mount() {
         return;
@@ -176,59 +132,60 @@ async fn what_a_source_tells_is_read_and_what_is_doubtful_is_not() {
     assert_eq!(drive.succeeds("six"), "succeeded 0 0 0 0");
 
     // What somebody deletes comes back, though the source has nothing to tell of it.
-    let id = drive.platform.value("select id from slipway.documents where filename = 'd.md'");
-    assert!(drive.team.base().remove_document(&id).await.unwrap());
+    let id = drive.library.platform.value("select id from slipway.documents where filename = 'd.md'");
+    assert!(drive.library.team.base().remove_document(&id).await.unwrap());
     assert_eq!(drive.succeeds("seven"), "succeeded 3 1 0 0");
 }
 
-/// What a Jira has, what was changed of it lately, and the searches that it was asked for.
+/// What a Jira has, what was changed of it lately, which issue it refuses, and the searches that it was asked for.
 #[derive(Default)]
 struct Issues {
     all: Vec<u32>,
     changed: Vec<u32>,
+    refused: Option<u32>,
     searches: Vec<String>,
 }
 
-fn jira(issues: &Mutex<Issues>, path: &str, body: &str) -> Value {
+fn jira(issues: &Mutex<Issues>, Asked { target: path, body, .. }: &Asked) -> Answer {
     let issue = |id: &u32| {
         let fields = json!({"summary": format!("Lid {id}"), "labels": ["lids"], "updated": "2026-02-17T03:00:00Z"});
         json!({"id": id.to_string(), "key": format!("PLAT-{id}"), "fields": fields})
     };
     if path.contains("/project/search") {
-        return json!({"values": [{"id": "1", "key": "PLAT"}]});
+        return Answer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]}));
     }
     if path.contains("/comment") {
-        return json!({"comments": [], "total": 0});
-    }
-    if let Some((_, id)) = path.split_once("/issue/") {
-        return issue(&id.split('?').next().unwrap().parse().unwrap());
+        return Answer::json(&json!({"comments": [], "total": 0}));
     }
     let mut issues = issues.lock().unwrap();
+    if let Some((_, id)) = path.split_once("/issue/") {
+        let id: u32 = id.split('?').next().unwrap().parse().unwrap();
+        return if issues.refused == Some(id) { Answer::status("403 Forbidden") } else { Answer::json(&issue(&id)) };
+    }
     let search = serde_json::from_str::<Value>(body).unwrap()["jql"].as_str().unwrap().to_owned();
     let found = if search.contains("updated >=") { &issues.changed } else { &issues.all };
-    let answer = json!({"issues": found.iter().map(issue).collect::<Vec<_>>(), "isLast": true});
+    let answer = Answer::json(&json!({"issues": found.iter().map(issue).collect::<Vec<_>>(), "isLast": true}));
     issues.searches.push(search);
     answer
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn deletions_untold_wait_for_a_day_or_for_somebody_who_asks() {
     if !can_mount() {
         return;
     }
-    let platform = Platform::new().await;
-    let team = platform.team("tk_a").await;
-    let secret = tempfile::tempdir().unwrap();
-    fs::write(secret.path().join("token"), "a-token-of-this-test").unwrap();
+    let library = Library::new().await;
+    library.credential("token", "a-token-of-this-test");
+    let platform = &library.platform;
     let issues = Arc::new(Mutex::new(Issues { all: vec![1, 2], ..Issues::default() }));
     let served = Arc::clone(&issues);
-    let url = serve(move |path, body| jira(&served, path, body));
-    let source = json!({"type": "jira", "base_url": url, "project_key": "PLAT", "credentials_secret": "login"});
+    let server = Scripted::start(move |asked, _| jira(&served, asked)).await;
+    let source = json!({"type": "jira", "base_url": server.url, "project_key": "PLAT", "credentials_secret": "login"});
     let ended = |uid: &str, is_scheduled: bool| {
-        let output = ingest(&team, secret.path(), uid, &json!({"source": source, "scheduled": is_scheduled}));
+        let output = library.ingest(uid, &json!({"source": source, "scheduled": is_scheduled}));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let lists = issues.lock().unwrap().searches.drain(..).filter(|search| !search.contains("updated >=")).count();
-        (ended(&platform, uid), lists)
+        (ended(platform, uid), lists)
     };
     assert_eq!(ended("one", true), ("succeeded 2 2 0 0".to_owned(), 1));
 
@@ -237,11 +194,22 @@ async fn deletions_untold_wait_for_a_day_or_for_somebody_who_asks() {
         (issues.all, issues.changed) = (vec![1, 3], vec![3]);
     }
     assert_eq!(ended("two", true), ("succeeded 1 1 0 0".to_owned(), 0), "nothing is listed but what has changed");
-    assert_eq!(names(&platform), "PLAT-1.html PLAT-2.html PLAT-3.html");
+    assert_eq!(names(platform), "PLAT-1.html PLAT-2.html PLAT-3.html");
     assert_eq!(ended("three", false), ("succeeded 2 0 0 1".to_owned(), 1), "somebody wants to know");
-    assert_eq!(names(&platform), "PLAT-1.html PLAT-3.html");
+    assert_eq!(names(platform), "PLAT-1.html PLAT-3.html");
 
     issues.lock().unwrap().all = vec![1];
     platform.value("update slipway.places set traversed_at = traversed_at - interval '25 hours'");
     assert_eq!(ended("four", true), ("succeeded 1 0 0 1".to_owned(), 1), "a day later");
+
+    // An issue that nobody changes any more, and that is refused while all is read.
+    {
+        let mut issues = issues.lock().unwrap();
+        (issues.all, issues.changed, issues.refused) = (vec![1, 4], Vec::new(), Some(4));
+    }
+    assert_eq!(ended("five", true), ("succeeded 0 0 0 0".to_owned(), 0));
+    assert_eq!(ended("six", false), ("succeeded 2 0 1 0".to_owned(), 1));
+    issues.lock().unwrap().refused = None;
+    assert_eq!(ended("seven", true), ("succeeded 2 1 0 0".to_owned(), 1), "no list of changes would tell of it");
+    assert_eq!(ended("eight", true), ("succeeded 0 0 0 0".to_owned(), 0));
 }

@@ -3,24 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{BufRead, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
-use serde_json::{Value, json};
-use slipway_api::contract::{CREDENTIALS, EGRESS_ALLOW, INGESTION};
-use slipway_peers::minilm;
-use tempfile::TempDir;
+use serde_json::json;
+use slipway_peers::scripted::{Answer, Asked, Scripted};
 
-use crate::ingesting::can_mount;
-use crate::support::{BASE, MODEL, PROGRAM, Platform, Team};
-
-/// Mounts the folder `$1` as the Secret, and becomes the program.
-const MOUNT: &str = r#"mount -t tmpfs none /run && mkdir -p "$2" && mount --bind "$1" "$2" && exec "$3" ingest"#;
+use crate::ingesting::{Library, can_mount};
 
 #[derive(Clone, Default)]
 struct Object {
@@ -38,27 +27,21 @@ struct Contents {
 
 /// A bucket, and a team with a knowledge base of it.
 struct Bucket {
-    platform: Platform,
-    team: Team,
-    secret: TempDir,
-    url: String,
+    library: Library,
+    server: Scripted,
     contents: Arc<Mutex<Contents>>,
 }
 
 impl Bucket {
     async fn new() -> Self {
-        let platform = Platform::new().await;
-        let team = platform.team("tk_a").await;
-        let secret = tempfile::tempdir().unwrap();
+        let library = Library::new().await;
         for key in ["access_key_id", "secret_access_key"] {
-            fs::write(secret.path().join(key), "a-key-of-this-test").unwrap();
+            library.credential(key, "a-key-of-this-test");
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let contents = Arc::<Mutex<Contents>>::default();
         let served = Arc::clone(&contents);
-        thread::spawn(move || listener.incoming().flatten().for_each(|stream| answer(stream, &mut served.lock().unwrap())));
-        Self { platform, team, secret, url, contents }
+        let server = Scripted::start(move |asked, _| answer(asked, &mut served.lock().unwrap())).await;
+        Self { library, server, contents }
     }
 
     fn put(&self, key: &str, version: u32, is_refused: bool) {
@@ -76,59 +59,37 @@ impl Bucket {
     }
 
     fn ingest(&self, uid: &str) -> Output {
-        let source = json!({"type": "s3", "bucket": "docs", "endpoint": self.url, "credentials_secret": "login"});
-        ingest(&self.team, self.secret.path(), uid, &json!({"source": source}))
+        let source = json!({"type": "s3", "bucket": "docs", "endpoint": self.server.url, "credentials_secret": "login"});
+        self.library.ingest(uid, &json!({"source": source}))
     }
 
     /// How an ingestion ended.
     fn ended(&self, uid: &str) -> String {
-        self.platform.value(&format!(
+        self.library.platform.value(&format!(
             "select concat_ws(' ', phase, seen, changed, failed, removed, errors->0->>'error') from slipway.ingestions where uid = '{uid}'"
         ))
     }
 
     /// Each document, and whether something of it can be searched.
     fn documents(&self) -> String {
-        self.platform.value(
+        self.library.platform.value(
             "select string_agg(concat_ws(' ', filename, status, (chunk_count > 0)::text), ', ' order by filename) from slipway.documents",
         )
     }
 }
 
-/// What would be the pod of an ingestion, to its end, with the Secret in a folder.
-pub(crate) fn ingest(team: &Team, secret: &Path, uid: &str, more: &Value) -> Output {
-    let mut config = json!({
-        "uid": uid, "name": uid, "kb_id": BASE, "source_name": "remote", "upload": null,
-        "embedding": {"model": MODEL, "chunk_size": 64, "chunk_overlap": 0},
-    });
-    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let mut command = Command::new("unshare");
-    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"]).arg(secret).arg(CREDENTIALS).arg(PROGRAM);
-    command.env("SLIPWAY_KNOWLEDGE_URL", &team.url).env("RUNTIME_TEAM", &team.id).env("RUNTIME_EMBEDDING_DIR", minilm());
-    command.env(EGRESS_ALLOW, "127.0.0.0/8").env(INGESTION, config.to_string()).output().unwrap()
-}
-
-/// One request on a connection.
-fn answer(mut stream: TcpStream, contents: &mut Contents) {
-    let lines = BufReader::new(&stream).lines().map_while(Result::ok);
-    let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
-    let Some(target) = head.first().and_then(|line| line.split(' ').nth(1)) else { return };
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+fn answer(asked: &Asked, contents: &mut Contents) -> Answer {
+    let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
+    if query.contains("list-type=2") {
+        return Answer("200 OK".into(), list(contents).into_bytes());
+    }
     let key = path.trim_start_matches("/docs/");
-    let (status, body) = if query.contains("list-type=2") {
-        ("200 OK", list(contents))
-    } else {
-        contents.asked.push(key.to_owned());
-        match contents.objects.get(key) {
-            Some(object) if object.is_refused => ("403 Forbidden", "<Error><Code>AccessDenied</Code></Error>".to_owned()),
-            Some(object) => ("200 OK", object.text.clone()),
-            None => ("404 Not Found", "<Error><Code>NoSuchKey</Code></Error>".to_owned()),
-        }
-    };
-    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-    // A client that has heard enough may have gone.
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+    contents.asked.push(key.to_owned());
+    match contents.objects.get(key) {
+        Some(object) if object.is_refused => Answer("403 Forbidden".into(), b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
+        Some(object) => Answer("200 OK".into(), object.text.clone().into_bytes()),
+        None => Answer("404 Not Found".into(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
+    }
 }
 
 fn list(contents: &Contents) -> String {
@@ -140,7 +101,7 @@ fn list(contents: &Contents) -> String {
     body + "</ListBucketResult>"
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_object_stops_neither_others_nor_deletions() {
     if !can_mount() {
         return;
@@ -167,7 +128,7 @@ async fn a_refused_object_stops_neither_others_nor_deletions() {
     assert_eq!((bucket.ended("three").as_str(), bucket.documents().contains("error")), ("succeeded 3 1 0 0", false));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_refuses_all_is_asked_for_twenty_documents() {
     if !can_mount() {
         return;
