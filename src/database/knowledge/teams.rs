@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use crate::Fault;
 
-/// The functions that logins call. All others, and all tables, are the owner's.
+/// The functions that logins call, some of them in former versions only (`replace_model`). All others, and all tables, are the owner's.
 const FUNCTIONS: [&str; 35] = [
     "team",
     "base",
