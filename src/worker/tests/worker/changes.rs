@@ -178,8 +178,8 @@ async fn deletions_untold_wait_for_a_day_or_for_somebody_who_asks() {
     library.credential("token", "a-token-of-this-test");
     let platform = &library.platform;
     let issues = Arc::new(Mutex::new(Issues { all: vec![1, 2], ..Issues::default() }));
-    let served = Arc::clone(&issues);
-    let server = Scripted::start(move |asked, _| jira(&served, asked)).await;
+    let shared = Arc::clone(&issues);
+    let server = Scripted::start(move |asked, _| jira(&shared, asked)).await;
     let source = json!({"type": "jira", "base_url": server.url, "project_key": "PLAT", "credentials_secret": "login"});
     let ended = |uid: &str, is_scheduled: bool| {
         let output = library.ingest(uid, &json!({"source": source, "scheduled": is_scheduled}));

@@ -39,8 +39,8 @@ impl Bucket {
             library.credential(key, "a-key-of-this-test");
         }
         let contents = Arc::<Mutex<Contents>>::default();
-        let served = Arc::clone(&contents);
-        let server = Scripted::start(move |asked, _| answer(asked, &mut served.lock().unwrap())).await;
+        let shared = Arc::clone(&contents);
+        let server = Scripted::start(move |asked, _| answer(asked, &mut shared.lock().unwrap())).await;
         Self { library, server, contents }
     }
 
