@@ -188,8 +188,8 @@ async fn a_rate_limit_is_waited_for_and_a_lost_place_is_told() {
     assert_eq!(error.kind(), SourceErrorKind::Gone, "{error}");
     // A shared drive is no file, and takes its files along when it goes.
     for is_gone in [true, false] {
-        let list = json!({"changes": [{"changeType": "drive", "removed": is_gone}], "newStartPageToken": "2"});
-        let shared = Scripted::start(move |_, _| Answer::json(&list)).await;
+        let page = json!({"changes": [{"changeType": "drive", "removed": is_gone}], "newStartPageToken": "2"});
+        let shared = Scripted::start(move |_, _| Answer::json(&page)).await;
         let source = drive.mounts.open(config("f1", &shared.url));
         let changes = source.incremental().unwrap().changes(&ChangeCursor("1".into())).await.unwrap();
         assert_eq!((changes.traverse, changes.more), (is_gone, false), "{changes:?}");
