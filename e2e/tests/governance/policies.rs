@@ -157,8 +157,8 @@ fn a_policy_that_does_not_exist_stalls_who_names_it() {
     assert_eq!(standing(&agent), before, "what runs stays as it is");
     assert!(speaks_of(&agent, TOPIC), "and answers");
     team.apply(&topics("no-such", TOPIC));
+    until_it_speaks(&agent, TOPIC, false);
     agent.ready();
-    assert!(!speaks_of(&agent, TOPIC));
     let policy = until(&format!("guardrailpolicies -n {} --field-selector metadata.name=no-such", team.namespace), 60, |policies| {
         let policy = policies.first().ok_or("it is there")?;
         if policy["status"]["agents"] == 1 { Ok(policy.clone()) } else { Err(format!("one agent names it: {}", policy["status"])) }
