@@ -294,7 +294,10 @@ async fn two_managers_make_the_sibling_at_once() {
     );
     assert_eq!(admins[0].migrate().await.unwrap().from, 12);
     let mut raw = Raw::connect(&SERVER.url_of("postgres", "postgres", admins[0].database())).await;
-    assert_eq!(raw.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await, "1,2,3,4,5,6,7,8,9,10,11,12");
+    assert_eq!(
+        raw.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await,
+        "1,2,3,4,5,6,7,8,9,10,11,12"
+    );
 }
 
 #[tokio::test]
