@@ -36,8 +36,10 @@ pub(crate) fn a_days_work(stage: &mut Stage) {
     let mut resumed = stage.call("bob", "depot", "GET", &path).header("Last-Event-ID", heard[0].id.clone()).stream();
     let next: Vec<_> = (0..2).filter_map(|_| resumed.event(20)).map(|event| event.id).collect();
     assert_eq!(next, [heard[1].id.clone(), heard[2].id.clone()], "a listener that comes back misses nothing");
-    let agent = shown(stage, "");
-    assert_eq!((&agent["status"], &agent["config"]["skills"]), (&json!("deployed"), &json!(["selling"])), "{agent:#}");
+    until("it is deployed with its skill", 90, || {
+        let agent = shown(stage, "");
+        if agent["status"] == "deployed" && agent["config"]["skills"] == json!(["selling"]) { Ok(()) } else { Err(agent) }
+    });
     until("skills are a release", 90, || {
         let found = releases(stage, "depot", "bob", BROKER);
         if found == [(1, "archived".to_owned()), (2, "active".to_owned())] { Ok(()) } else { Err(json!(found)) }
