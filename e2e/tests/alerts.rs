@@ -13,7 +13,7 @@ const DOWN: u64 = 300;
 const SLOW: u64 = 600;
 /// The same until all is calm, and it has to be so for five minutes.
 const CALM: u64 = 600;
-/// So many answers have a 95th percentile.
+/// The fewest answers that have a 95th percentile.
 const SLOW_ANSWERS: u32 = 20;
 /// Of these and of the slow ones less than a twentieth is slow, with room for a busy machine.
 const QUICK_ANSWERS: u32 = 600;

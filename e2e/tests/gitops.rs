@@ -94,7 +94,7 @@ fn settled(team: &Team) -> BTreeMap<String, String> {
     before
 }
 
-/// Round after round of the engine, which keeps so many objects, leaves all in the team's namespace as it is.
+/// Round after round of the engine, which keeps a number of objects, leaves all in the team's namespace as it is.
 #[track_caller]
 pub(crate) fn nobody_writes(team: &Team, controller: &Controller, objects: usize) {
     let quiet = quiet();

@@ -366,7 +366,7 @@ fn requests_asked_ahead_renew_money_that_runs_out() {
     }
 }
 
-/// What a replica wishes for after so many turns within four seconds.
+/// What a replica wishes for after a number of turns within four seconds.
 fn wished_after(turns: u32, most: f64) -> u32 {
     let policy = Some(PolicyRule { policy: "gp_rate".into(), rule: crate::RuleType::MaxRequestsPerMinute });
     let limits = LimitState::new(vec![Limit { policy, ..limit(GuardName::RateLimit, most, Action::Block) }]);

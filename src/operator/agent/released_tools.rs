@@ -87,8 +87,8 @@ impl Differs {
         (!kept.is_empty()).then(|| Finding::new(TOOLS_AS_RELEASED, true, reason, message()))
     }
 
-    /// Why a candidate is not evaluated, where something was not kept, or is a Skill that cannot be: whoever fills a quota would open
-    /// the way around the gate.
+    /// Why a candidate is not evaluated, where something was not kept, or is a Skill that cannot be. Otherwise a full quota
+    /// would open a way around the gate.
     pub(super) fn fault(&self) -> Option<Fault> {
         let (lost, version) = (self.named(false), self.version);
         if let Some(why) = self.skills_trouble.as_ref().filter(|_| lost.is_empty()) {
