@@ -8,6 +8,8 @@ use slipway_database::{AlertStage, Delivery, GivenUp, NewDelivery, Postponed, Wa
 
 /// How many messages wait at most, of all teams together.
 const MAX_WAITING: usize = 1_000;
+/// How many of them are one team's at most, which so leaves room for others.
+const MAX_OF_TEAM: usize = 250;
 /// How many alerts are remembered, of which integrations have heard and that have not ended. Those of agents that are deleted never end:
 /// the oldest are forgotten.
 const MAX_BEGUN: usize = 20_000;
@@ -69,7 +71,9 @@ impl Queue {
                 self.begun.remove(&alert);
             }
             let of_it = self.waiting.iter().filter(|entry| entry.message.integration == *integration).count();
-            if self.waiting.len() >= MAX_WAITING || i64::try_from(of_it).is_ok_and(|count| count >= message.most) {
+            let of_team = self.waiting.iter().filter(|entry| entry.message.team == message.team).count();
+            if self.waiting.len() >= MAX_WAITING || of_team >= MAX_OF_TEAM || i64::try_from(of_it).is_ok_and(|count| count >= message.most)
+            {
                 dropped.push((integration.clone(), 1));
                 continue;
             }
@@ -252,7 +256,9 @@ mod tests {
     #[test]
     fn a_thousand_messages_wait_and_no_more() {
         let mut queue = Queue::default();
-        let all: Vec<_> = (0..1_100).map(|n| message(&format!("i{}", n % 2), &format!("al_{n}"), Raised)).collect();
+        let of_team =
+            |n: usize| NewDelivery { team: format!("tk_{}", n % 5), ..message(&format!("i{}", n % 5), &format!("al_{n}"), Raised) };
+        let all: Vec<_> = (0..1_100).map(of_team).collect();
         let dropped = queue.enqueue(&all, start());
         assert_eq!((dropped.len(), queue.waiting.len()), (100, MAX_WAITING));
         assert_eq!(queue.due(&names(&["i0", "i1"]), start()).len(), 2 * DUE_OF_ONE);
@@ -263,6 +269,19 @@ mod tests {
         }
         let more = [few.clone(), NewDelivery { alert_id: "al_2".to_owned(), message_id: "msg_2".to_owned(), ..few }];
         assert_eq!(queue.enqueue(&more, start()), [("few".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn one_team_leaves_room_for_the_others() {
+        let mut queue = Queue::default();
+        let all: Vec<_> = (0..MAX_WAITING).map(|n| message(&format!("i{}", n % 2), &format!("al_{n}"), Raised)).collect();
+        assert_eq!(queue.enqueue(&all, start()).len(), MAX_WAITING - MAX_OF_TEAM);
+        let other = NewDelivery { team: "tk_b".to_owned(), ..message("other", "al_b", Raised) };
+        assert_eq!(queue.enqueue(&[other], start()), []);
+        assert_eq!(queue.due(&names(&["other"]), start()).len(), 1);
+        let first = queue.due(&names(&["i0"]), start());
+        queue.delivered(&first[0], start());
+        assert_eq!(queue.enqueue(&[message("i0", "al_more", Raised), message("i1", "al_most", Raised)], start()), [("i1".to_owned(), 1)]);
     }
 
     #[test]
