@@ -1,18 +1,23 @@
-//! What the Jobs of ingestions and evaluations have in common: which of their pods are replaced, and what keeps a pod from running.
+//! What the Jobs of ingestions, evaluations and tests of integrations have in common: how they are built (pure), which of their pods are
+//! replaced, and what keeps a pod from running.
 //! The pods are asked for while a Job is not as far as it should be, and when it has failed. That they cannot be asked is no reason to
 //! say nothing.
 
 use k8s_openapi::api::batch::v1::{
-    PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
+use kube::{Resource, ResourceExt};
+use slipway_api::labels;
 
 use crate::caches::pods::{Problem, problem};
 use crate::children::reason_of_refusal;
 use crate::context::Context;
+use crate::settings::Settings;
+use crate::worker;
 
 /// By which our programs say that another attempt would end like this one.
 const REFUSED: i32 = 2;
@@ -25,6 +30,59 @@ const MAX_EVENTS: u32 = 20;
 pub(crate) struct Trouble {
     pub reason: &'static str,
     pub message: String,
+}
+
+/// What one Job does not have in common with the others.
+pub(crate) struct JobPlan {
+    pub name: String,
+    /// The name and the component of its pods, as labels.
+    pub component: [&'static str; 2],
+    /// The label that has its owner's name.
+    pub owner_label: &'static str,
+    /// How often a pod that failed is replaced.
+    pub retries: i32,
+    pub failure_policy: Option<PodFailurePolicy>,
+    pub deadline_seconds: i64,
+    /// How long it stays once it has ended.
+    pub ttl_seconds: i32,
+    pub pod: PodSpec,
+}
+
+/// A Job of this owner. Its pods have the labels and annotations of all of the platform's pods besides.
+pub(crate) fn build<K: Resource<DynamicType = ()>>(settings: &Settings, owner: &K, plan: JobPlan) -> Job {
+    let template = &settings.agent_defaults.pod_template;
+    let [name, component] = plan.component;
+    let mut owned = worker::component_labels(name, component);
+    let owner_name = owner.name_any();
+    let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (plan.owner_label, owner_name.as_str())];
+    owned.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let mut all = template.labels.clone();
+    all.extend(owned.clone());
+    Job {
+        metadata: ObjectMeta {
+            name: Some(plan.name),
+            namespace: owner.namespace(),
+            labels: Some(owned),
+            owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(plan.retries),
+            active_deadline_seconds: Some(plan.deadline_seconds),
+            ttl_seconds_after_finished: Some(plan.ttl_seconds),
+            pod_failure_policy: plan.failure_policy,
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(all),
+                    annotations: Some(template.annotations.clone()).filter(|map| !map.is_empty()),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(PodSpec { restart_policy: Some("Never".to_owned()), ..plan.pod }),
+            },
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
 }
 
 /// A pod whose node is drained has not failed: what it has done is kept, and the next one goes on. One that says that there is

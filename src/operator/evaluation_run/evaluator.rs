@@ -2,14 +2,12 @@
 //! pods and scores the answers. It is asked and judged as a pod of an agent is that has the platform's image. The Job is there from when
 //! the agent's pods are ready until the run has ended, and goes with the run.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use slipway_api::agent::Storage;
 use slipway_api::evaluation_run::EvaluationPhase;
@@ -22,15 +20,16 @@ use super::plan::{self, ABSENT_TIMEOUT, Cause, Obstacle, Said};
 use super::pod::Ports;
 use super::under_way::Place;
 use super::{BUSY_TIMEOUT, Controller, MANAGER, Work};
+use crate::admission;
 use crate::agent::{EVALUATOR, Foreign, foreign};
 use crate::caches::ChildKind;
 use crate::caches::child::{Child, JobOutcome};
 use crate::caches::pods::ready;
 use crate::children::{self, Outcome, reason_of_refusal};
 use crate::control_port::address;
+use crate::job::{self, JobPlan};
 use crate::settings::Settings;
-use crate::worker::{self, EVALUATION, EVALUATOR_NAME};
-use crate::{admission, job};
+use crate::worker::{EVALUATION, EVALUATOR_NAME};
 
 /// How long a run waits for its evaluator.
 const START_TIMEOUT: Duration = Duration::from_mins(10);
@@ -84,45 +83,19 @@ pub(super) async fn remove(controller: &Controller, key: &Key, run: &EvaluationR
     Ok(())
 }
 
+/// Without the agent's own labels, by which its Services and policies select.
 fn build(run: &EvaluationRun, pod: PodSpec, settings: &Settings) -> Job {
-    let own = run.name_any();
-    let template = &settings.agent_defaults.pod_template;
-    let owned = labels_of(&own);
-    let mut all = template.labels.clone();
-    all.extend(owned.clone());
-    Job {
-        metadata: ObjectMeta {
-            name: Some(name(&own)),
-            namespace: run.namespace(),
-            labels: Some(owned),
-            owner_references: run.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(JobSpec {
-            backoff_limit: Some(RETRIES),
-            active_deadline_seconds: Some(DEADLINE_SECONDS),
-            ttl_seconds_after_finished: Some(JOB_TTL_SECONDS),
-            pod_failure_policy: Some(job::failure_policy(EVALUATOR)),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(all),
-                    annotations: Some(template.annotations.clone()).filter(|map| !map.is_empty()),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod),
-            },
-            ..JobSpec::default()
-        }),
-        status: None,
-    }
-}
-
-/// Without the agent's own, by which its Services and policies select.
-fn labels_of(run: &str) -> BTreeMap<String, String> {
-    let mut all = worker::component_labels(EVALUATOR_NAME, EVALUATION);
-    let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::EVALUATION, run)];
-    all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    all
+    let plan = JobPlan {
+        name: name(&run.name_any()),
+        component: [EVALUATOR_NAME, EVALUATION],
+        owner_label: labels::EVALUATION,
+        retries: RETRIES,
+        failure_policy: Some(job::failure_policy(EVALUATOR)),
+        deadline_seconds: DEADLINE_SECONDS,
+        ttl_seconds: JOB_TTL_SECONDS,
+        pod,
+    };
+    job::build(settings, run, plan)
 }
 
 fn starting() -> Obstacle {

@@ -1,15 +1,12 @@
 //! The Job of an ingestion, pure. It is made once and never changed: what a Job's pods run cannot be.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{SecretVolumeSource, Volume, VolumeMount};
+use kube::ResourceExt;
 use slipway_api::{Ingestion, contract, labels};
 
 use super::plan::Work;
-use crate::job::failure_policy;
+use crate::job::{self, JobPlan};
 use crate::settings::Settings;
 use crate::worker::{self, INGESTION, INGESTION_NAME, escaped, mount, plain};
 
@@ -26,7 +23,6 @@ pub(super) fn name(ingestion: &str) -> String {
 /// None without a database.
 pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work: &Work) -> Option<Job> {
     settings.database.as_ref()?;
-    let own = ingestion.name_any();
     let limits = &settings.worker.ingestion;
     // Plain structs of strings and numbers: there is nothing in them that could fail.
     let config = serde_json::to_string(&work.config).unwrap_or_default();
@@ -43,42 +39,17 @@ pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work
             volumes: volumes(work),
         },
     );
-    let template = &settings.agent_defaults.pod_template;
-    let mut all = template.labels.clone();
-    let owned = labels(&own);
-    all.extend(owned.clone());
-    Some(Job {
-        metadata: ObjectMeta {
-            name: Some(name(&own)),
-            namespace: ingestion.namespace(),
-            labels: Some(owned),
-            owner_references: ingestion.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(JobSpec {
-            backoff_limit: Some(RETRIES),
-            active_deadline_seconds: Some(i64::from(limits.deadline_seconds)),
-            ttl_seconds_after_finished: Some(JOB_TTL_SECONDS),
-            pod_failure_policy: Some(failure_policy(INGESTION)),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(all),
-                    annotations: Some(template.annotations.clone()).filter(|map| !map.is_empty()),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(PodSpec { restart_policy: Some("Never".to_owned()), ..pod }),
-            },
-            ..JobSpec::default()
-        }),
-        status: None,
-    })
-}
-
-fn labels(ingestion: &str) -> BTreeMap<String, String> {
-    let mut all = worker::component_labels(INGESTION_NAME, INGESTION);
-    let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::INGESTION, ingestion)];
-    all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    all
+    let plan = JobPlan {
+        name: name(&ingestion.name_any()),
+        component: [INGESTION_NAME, INGESTION],
+        owner_label: labels::INGESTION,
+        retries: RETRIES,
+        failure_policy: Some(job::failure_policy(INGESTION)),
+        deadline_seconds: i64::from(limits.deadline_seconds),
+        ttl_seconds: JOB_TTL_SECONDS,
+        pod,
+    };
+    Some(job::build(settings, ingestion, plan))
 }
 
 fn volumes(work: &Work) -> Vec<(Volume, VolumeMount)> {

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use slipway_api::worker::{ProbeReply, ProbeRequest};
 use slipway_api::{Integration, contract, labels};
 
+use crate::job::{self, JobPlan};
 use crate::settings::Settings;
 use crate::worker::{self, PROBE, PROBE_NAME, escaped, plain};
 
@@ -35,7 +35,6 @@ pub(super) fn selector(integration: &str) -> String {
 
 /// `volume` is the PersistentVolumeClaim with the files.
 pub(super) fn build(settings: &Settings, team: &str, integration: &Integration, volume: &str) -> Result<Job, serde_json::Error> {
-    let own = integration.name_any();
     let request =
         ProbeRequest { kind: integration.spec.kind().unwrap_or_default(), config: integration.spec.config(), credentials: BTreeMap::new() };
     let pod = worker::pod(
@@ -51,41 +50,17 @@ pub(super) fn build(settings: &Settings, team: &str, integration: &Integration, 
             volumes: vec![worker::local(volume)],
         },
     );
-    let template = &settings.agent_defaults.pod_template;
-    let owned = labels_of(&own);
-    let mut all = template.labels.clone();
-    all.extend(owned.clone());
-    Ok(Job {
-        metadata: ObjectMeta {
-            name: Some(name(&own)),
-            namespace: integration.namespace(),
-            labels: Some(owned),
-            owner_references: integration.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(JobSpec {
-            backoff_limit: Some(0),
-            active_deadline_seconds: Some(DEADLINE_SECONDS),
-            ttl_seconds_after_finished: Some(JOB_TTL_SECONDS),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(all),
-                    annotations: Some(template.annotations.clone()).filter(|map| !map.is_empty()),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(PodSpec { restart_policy: Some("Never".to_owned()), ..pod }),
-            },
-            ..JobSpec::default()
-        }),
-        status: None,
-    })
-}
-
-fn labels_of(integration: &str) -> BTreeMap<String, String> {
-    let mut all = worker::component_labels(PROBE_NAME, PROBE);
-    let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::INTEGRATION, integration)];
-    all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    all
+    let plan = JobPlan {
+        name: name(&integration.name_any()),
+        component: [PROBE_NAME, PROBE],
+        owner_label: labels::INTEGRATION,
+        retries: 0,
+        failure_policy: None,
+        deadline_seconds: DEADLINE_SECONDS,
+        ttl_seconds: JOB_TTL_SECONDS,
+        pod,
+    };
+    Ok(job::build(settings, integration, plan))
 }
 
 /// What the Job's pod found. Anybody's pod may bear its labels; only one of the Job with the worker's image is believed.
