@@ -6,8 +6,8 @@
 //! `gitops` runs a controller that applies them, `compare` tells differences, `contract` makes up calls to REST, `fault` is what may happen between a manager
 //! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
 //! process' memory, `fence` puts NetworkPolicies in force, `flagger` rolls agents out, `foothold` is the network as a pod sees it, `page` has
-//! the steps of a document that is played, `platform` knows the installed manager, `routes` is a Gateway with the kinds that it needs, `scaler` measures for autoscalers, `turn` says who runs
-//! beside whom.
+//! the steps of a document that is played, `platform` knows the installed manager, `routes` is a Gateway with the kinds that it needs, `scaler` measures for autoscalers, `tracks` tells who
+//! is answered by a canary, `turn` says who runs beside whom.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
 
@@ -35,6 +35,7 @@ mod routes;
 mod scaler;
 mod second;
 mod team;
+mod tracks;
 mod turn;
 mod watch;
 
@@ -57,6 +58,7 @@ pub use routes::{DataPlane, Kinds};
 pub use scaler::MetricsServer;
 pub use second::Second;
 pub use team::Team;
+pub use tracks::{Told, Tracks};
 pub use turn::{Turn, alone, long, together, unwatched};
 pub use watch::{poll, until};
 

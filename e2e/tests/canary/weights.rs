@@ -1,11 +1,8 @@
 //! Who is sent where: ten thousand conversations by way of the installed REST. Two stubs tell the tracks apart, as one repeats the
 //! message and the other plays it.
 
-use std::thread;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use slipway_e2e::{Api, Call, Team, fresh, poll};
+use serde_json::json;
+use slipway_e2e::{Api, Team, Told, Tracks, fresh, poll};
 
 use super::{is_share, serves};
 
@@ -14,11 +11,7 @@ const CONVERSATIONS: usize = 10_000;
 const REPEATED: usize = 1_000;
 const WEIGHT: u32 = 30;
 const RAISED: u32 = 60;
-/// People who talk at once.
-const CALLERS: usize = 8;
-
-/// A conversation's id, and whether the canary has answered.
-type Told = (String, bool);
+const TRACKS: Tracks = Tracks { message: "text hello", stable: "Echo: text hello", canary: "hello" };
 
 #[test]
 fn conversations_are_shared_by_weight_and_stay_where_they_are() {
@@ -33,12 +26,12 @@ fn conversations_are_shared_by_weight_and_stay_where_they_are() {
     serves(&agent, WEIGHT);
 
     let chat = call("POST", "/chat");
-    let first = ask(&chat, &vec![None; CONVERSATIONS]);
+    let first = TRACKS.ask(&chat, &vec![None; CONVERSATIONS]);
     has_share(&first, WEIGHT).unwrap_or_else(|why| panic!("{why}"));
     let again: Vec<_> = first.iter().take(REPEATED).cloned().collect();
     let ids: Vec<_> = again.iter().map(|(id, _)| Some(id.clone())).collect();
     assert!(again.iter().all(|(id, _)| id.starts_with("conv_")), "{again:?}");
-    assert_eq!(moved(&again, &ask(&chat, &ids)), (0, 0), "nobody moves while the weight stays");
+    assert_eq!(moved(&again, &TRACKS.ask(&chat, &ids)), (0, 0), "nobody moves while the weight stays");
 
     // Those that the weight passes go to the canary, and come back when it falls again.
     for (weight, expected) in [(RAISED, None), (WEIGHT, Some(&again))] {
@@ -46,7 +39,7 @@ fn conversations_are_shared_by_weight_and_stay_where_they_are() {
         serves(&agent, weight);
         // REST's replicas hear of it a moment later, each for itself.
         poll(30, || {
-            let now = ask(&chat, &ids);
+            let now = TRACKS.ask(&chat, &ids);
             match expected {
                 Some(expected) if moved(expected, &now) == (0, 0) => Ok(()),
                 Some(expected) => Err(format!("all should be back where they were: {:?}", moved(expected, &now))),
@@ -69,38 +62,4 @@ fn moved(before: &[Told], now: &[Told]) -> (usize, usize) {
 /// Whether the canary has had its share.
 fn has_share(told: &[Told], weight: u32) -> Result<(), String> {
     is_share(told.iter().filter(|(_, is_canarys)| *is_canarys).count(), told.len(), weight)
-}
-
-/// One chat each, in these conversations or new ones, and who has answered, in their order.
-fn ask(chat: &Call, conversations: &[Option<String>]) -> Vec<Told> {
-    thread::scope(|scope| {
-        let parts = conversations.chunks(conversations.len().div_ceil(CALLERS));
-        let callers: Vec<_> =
-            parts.map(|part| scope.spawn(move || part.iter().map(|id| said(chat, id.as_deref())).collect::<Vec<_>>())).collect();
-        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
-    })
-}
-
-/// REST limits the chats of an agent a second; a chat above that is sent again.
-fn said(chat: &Call, conversation: Option<&str>) -> Told {
-    let mut body = json!({"message": "text hello"});
-    if let Some(id) = conversation {
-        body["conversation_id"] = json!(id);
-    }
-    let call = chat.clone().json(&body);
-    loop {
-        let reply = call.send();
-        if reply.status == 429 {
-            thread::sleep(Duration::from_millis(50));
-            continue;
-        }
-        assert_eq!(reply.status, 200, "{reply:?}");
-        let said: Value = reply.json()["data"].clone();
-        let id = said["conversation_id"].as_str().unwrap_or_else(|| panic!("a conversation has an id: {said}")).to_owned();
-        return match said["output"].as_str() {
-            Some("Echo: text hello") => (id, false),
-            Some("hello") => (id, true),
-            _ => panic!("neither stub answers so: {said}"),
-        };
-    }
 }

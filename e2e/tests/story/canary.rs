@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Call, condition};
+use slipway_e2e::{Call, Told, Tracks, condition};
 
 use crate::history::{pulled, stand};
 use crate::project::read;
@@ -16,48 +16,7 @@ use crate::sums::assert_share;
 const CONVERSATIONS: usize = 1_000;
 const REPEATED: usize = 100;
 const WEIGHT: u32 = 30;
-/// People who talk at once.
-const CALLERS: usize = 8;
-/// What both tracks answer, by which they are told apart.
-const STABLE: &str = "Harbor: Ahoy";
-const CANARY: &str = "Harbor Canary: Ahoy";
-
-/// A conversation's id, and whether the canary has answered.
-type Told = (String, bool);
-
-/// One chat, and who has answered. REST limits the chats of an agent a second; a chat above that is sent again.
-fn said(chat: &Call, conversation: Option<&str>) -> Told {
-    let mut body = json!({"message": "Ahoy"});
-    if let Some(id) = conversation {
-        body["conversation_id"] = json!(id);
-    }
-    let call = chat.clone().json(&body);
-    loop {
-        let reply = call.send();
-        if reply.status == 429 {
-            thread::sleep(Duration::from_millis(50));
-            continue;
-        }
-        assert_eq!(reply.status, 200, "{reply:?}");
-        let data = reply.json()["data"].clone();
-        let id = data["conversation_id"].as_str().unwrap_or_default().to_owned();
-        return match data["output"].as_str() {
-            Some(STABLE) => (id, false),
-            Some(CANARY) => (id, true),
-            other => panic!("neither track answers {other:?}: {data}"),
-        };
-    }
-}
-
-/// One chat each, in these conversations or new ones, in their order.
-fn ask(chat: &Call, conversations: &[Option<String>]) -> Vec<Told> {
-    thread::scope(|scope| {
-        let parts = conversations.chunks(conversations.len().div_ceil(CALLERS));
-        let callers: Vec<_> =
-            parts.map(|part| scope.spawn(move || part.iter().map(|id| said(chat, id.as_deref())).collect::<Vec<_>>())).collect();
-        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
-    })
-}
+const TRACKS: Tracks = Tracks { message: "Ahoy", stable: "Harbor: Ahoy", canary: "Harbor Canary: Ahoy" };
 
 #[track_caller]
 fn chat(stage: &Stage) -> Call {
@@ -100,15 +59,15 @@ pub(crate) fn a_canary(stage: &mut Stage) {
     // Each of REST's pods hears of a weight a moment later.
     let chat = chat(stage);
     until("some conversation is the canary's", 30, || {
-        let told = ask(&chat, &vec![None; 40]);
+        let told = TRACKS.ask(&chat, &vec![None; 40]);
         if told.iter().any(|(_, is_canarys)| *is_canarys) { Ok(()) } else { Err(json!(told.len())) }
     });
-    let first = ask(&chat, &vec![None; CONVERSATIONS]);
+    let first = TRACKS.ask(&chat, &vec![None; CONVERSATIONS]);
     assert_share(first.iter().filter(|(_, is_canarys)| *is_canarys).count(), first.len(), WEIGHT);
     let again: Vec<Told> = first.into_iter().take(REPEATED).collect();
     let ids: Vec<_> = again.iter().map(|(id, _)| Some(id.clone())).collect();
     for _ in 0..CONVERSATIONS / REPEATED {
-        assert_eq!(ask(&chat, &ids), again, "nobody moves while the weight stays");
+        assert_eq!(TRACKS.ask(&chat, &ids), again, "nobody moves while the weight stays");
     }
     let refused = stage.call("dev", "harbor", "POST", &format!("/agents/{GUIDE}/canary/promote")).expect(409);
     assert!(refused["message"].as_str().is_some_and(|words| words.contains("gitops")), "the owner should be named: {refused}");
@@ -173,7 +132,7 @@ pub(crate) fn its_promotion(stage: &mut Stage) {
         if left.is_empty() { Ok(()) } else { Err(json!(left)) }
     });
     stage.guide().ready();
-    assert!(said(&chat(stage), None).1, "everybody is answered as the canary did");
+    assert!(TRACKS.said(&chat(stage), None).1, "everybody is answered as the canary did");
 }
 
 pub(crate) fn a_way_back(stage: &mut Stage) {
@@ -192,7 +151,7 @@ pub(crate) fn a_way_back(stage: &mut Stage) {
     let current: Value = serde_yaml::from_str(&read(&clone, "current.yaml")).unwrap();
     assert_eq!((&current["metadata"]["version"], &current["metadata"]["status"]), (&json!(5), &json!("active")), "{current:#}");
     until("everybody is answered as v5 did", 60, || {
-        let told = said(&chat(stage), None);
+        let told = TRACKS.said(&chat(stage), None);
         if told.1 { Err(json!(told.0)) } else { Ok(()) }
     });
     let refused = stage.call("dev", "harbor", "POST", &format!("/agents/{GUIDE}/releases/4/deploy")).send();
