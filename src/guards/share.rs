@@ -16,6 +16,8 @@ const SLICES: f64 = 16.0;
 /// Nothing was left: it is not asked again before this.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// Leases are whole millionths of a dollar, which sums of floats miss by less.
+const HALF_A_MICRO: f64 = 0.5e-6;
 /// Where a day has no limit that blocks.
 const NO_LIMIT_USD: f64 = 1e9;
 
@@ -138,7 +140,7 @@ impl SpendingShare {
 
     /// `held` is what turns under way may need, `next` what the next one may.
     pub(crate) fn room(&self, held: f64, next: f64, now: Instant) -> Room {
-        if self.until.is_some_and(|until| now < until) && self.spent + held < self.may_spend {
+        if self.until.is_some_and(|until| now < until) && self.spent + held + HALF_A_MICRO < self.may_spend {
             return if self.spent + held + 2.0 * next < self.may_spend { Room::Yes } else { Room::Low };
         }
         self.pause_until.filter(|until| now < *until).map_or(Room::Unknown, |until| Room::No(until - now))
@@ -172,8 +174,9 @@ impl SpendingShare {
         self.may_spend = lease.may_spend_usd;
         self.until = Some(at + SPENDING_LEASE.min(lease.day_ends_in));
         self.day_ends = Some(at + lease.day_ends_in);
-        self.pause_until =
-            (self.spent >= self.may_spend).then(|| at + if self.everyone() >= wish.most_usd { MAX_PAUSE } else { MIN_PAUSE });
+        // What was spent while it was asked is no reason to wait: there may be more.
+        let is_given = lease.may_spend_usd > own + HALF_A_MICRO;
+        self.pause_until = (!is_given).then(|| at + if self.everyone() >= wish.most_usd { MAX_PAUSE } else { MIN_PAUSE });
     }
 
     pub(crate) fn is_stirred(&self) -> bool {

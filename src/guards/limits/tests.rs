@@ -273,6 +273,30 @@ fn a_lease_ends_and_without_one_nothing_is_spent() {
     assert!(warning.before_turn(&budget(0)).blocked.is_none() && !warning.before_turn(&budget(0)).lacks_lease);
 }
 
+/// The turn that found little room asked ahead, and had ended before the answer came.
+#[test]
+fn an_answer_that_is_overtaken_makes_nobody_wait() {
+    let limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
+    limits.1.share();
+    let leased = |wish: &Wish, may_spend_usd, spent_usd| {
+        let spending = SpendingLease { day: 1, may_spend_usd, spent_usd, day_ends_in: Duration::from_secs(80_000) };
+        limits.1.leased(wish, &Lease { spending: Some(spending), requests: None });
+    };
+    let wish = |asker| limits.0.wish(&limits.1, asker, tick(0)).unwrap();
+    leased(&wish(Asker::Turn), 0.9, 0.0);
+    limits.after(&spent(0, 0.81));
+    let asked_ahead = wish(Asker::Keeper);
+    limits.after(&spent(0, 0.135));
+    leased(&asked_ahead, 0.905, 0.81);
+    assert!(limits.before_turn(&budget(0)).lacks_lease, "0.055 USD are left, and are asked for");
+    leased(&wish(Asker::Turn), 0.9725, 0.945);
+    assert!(limits.before_turn(&budget(0)).blocked.is_none());
+    limits.after(&spent(0, 0.135));
+    leased(&wish(Asker::Turn), 1.08, 1.08);
+    let turn = limits.before_turn(&budget(0));
+    assert!(turn.blocked.is_some() && !turn.lacks_lease, "nothing was given, and nobody asks again at once");
+}
+
 #[test]
 fn a_new_day_begins_with_what_was_spent_since_it_was_asked_about() {
     let limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
