@@ -1,5 +1,5 @@
-//! Every framework with the fewest and with all capabilities, against goldens; arbitrary words; the archive; and the program of
-//! `custom`, which passes its own tests.
+//! Every framework with the fewest and with all capabilities, against goldens; arbitrary words; the archive; and the programs, which pass
+//! their own tests: that of `custom` with any Python, the others with what `hack/test projects` installs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,15 +1,13 @@
 //! Tests of integrations with servers of this machine, and a server that answers as a test says.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use slipway_api::integration::IntegrationType;
 use slipway_api::worker::{DeliverReply, DeliverRequest, ProbeReply, ProbeRequest};
 use slipway_integrations::{Outbound, deliver, probe};
+use slipway_peers::scripted::{Answer, Scripted};
 use slipway_peers::{Server, plain_http};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 /// What every login of these tests has in it, and no message may have.
 pub(crate) const PLANTED: &str = "hunter2";
@@ -65,50 +63,10 @@ pub(crate) fn drive_key(backlot: &Server) -> Value {
     key
 }
 
-/// A server that answers as a function of the request says: the status line and headers without the last line break, and the body.
-pub(crate) struct Scripted {
-    pub(crate) url: String,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Scripted {
-    pub(crate) async fn start(answer: impl Fn(&str) -> (String, String) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (log, answer) = (asked.clone(), Arc::new(answer));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (log, answer) = (log.clone(), answer.clone());
-                tokio::spawn(async move { serve(stream, &log, &*answer).await });
-            }
-        });
-        Self { url, asked }
-    }
-
-    /// Whole requests.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
-    }
-}
-
-async fn serve(mut stream: TcpStream, log: &Mutex<Vec<String>>, answer: &(impl Fn(&str) -> (String, String) + ?Sized)) -> Option<()> {
-    let mut bytes = Vec::new();
-    let request = loop {
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
-            if body.len() >= length.unwrap_or(0) {
-                break text;
-            }
-        }
-    };
-    log.lock().unwrap().push(request.clone());
-    let (head, body) = answer(&request);
-    let text = format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
-    stream.write_all(text.as_bytes()).await.ok()?;
-    stream.shutdown().await.ok()
+/// A server that answers as a function of the whole request says: the status line and headers without the last line break, and the body.
+pub(crate) fn scripted(answer: impl Fn(&str) -> (String, String) + Send + Sync + 'static) -> Scripted {
+    Scripted::start(move |asked, _| {
+        let (head, body) = answer(&asked.whole);
+        Answer(head, body.into_bytes())
+    })
 }
