@@ -15,6 +15,7 @@ use crate::http::{Answer, PROXIED, Reply};
 use crate::kubectl::{kubectl, program};
 use crate::platform;
 use crate::team::Team;
+use crate::watch::deadline;
 
 /// A manager with the role rest. One that was started here ends with this value, and with the test's process.
 pub struct Api {
@@ -318,10 +319,10 @@ impl Stream {
     /// The next line, none at the end of the stream.
     #[track_caller]
     pub fn line(&mut self, seconds: u64) -> Option<String> {
-        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let deadline = deadline(seconds);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{seconds} s went by without another line; begun: {:?}", String::from_utf8_lossy(&self.partial));
+            assert!(!left.is_zero(), "twice {seconds} s went by without another line; begun: {:?}", String::from_utf8_lossy(&self.partial));
             self.lines.get_ref().set_read_timeout(Some(left)).unwrap_or_else(|e| panic!("a socket without a clock: {e}"));
             match self.lines.read_until(b'\n', &mut self.partial) {
                 Ok(_) if self.partial.is_empty() => return None,

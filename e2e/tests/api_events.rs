@@ -166,7 +166,8 @@ fn silence_is_filled_every_fifteen_seconds() {
         while stream.line(20).unwrap() != ": keep-alive" {
             heard = Instant::now();
         }
-        assert!((14..17).contains(&heard.elapsed().as_secs()), "{:?}", heard.elapsed());
+        // A busy machine tells it late, and none too early.
+        assert!((14..20).contains(&heard.elapsed().as_secs()), "{:?}", heard.elapsed());
         heard = Instant::now();
     }
 }
