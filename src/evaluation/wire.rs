@@ -194,6 +194,9 @@ pub struct CaseResult {
     /// Why the agent gave no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether it would give none if it were asked again, as far as the runtime knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
     pub scores: Vec<Score>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,

@@ -5,7 +5,7 @@ mod canary;
 use serde_json::{Value, json};
 use slipway_api::EvaluationRun;
 use slipway_release::Status;
-use slipway_release::gate::{MAX_ATTEMPTS, run_name, run_spec};
+use slipway_release::gate::{MAX_ATTEMPTS, NO_ANSWER, run_name, run_spec};
 
 use super::cluster::Cluster;
 use crate::seen::Patience;
@@ -419,6 +419,31 @@ fn a_run_without_scores_is_repeated_and_at_last_the_release_is_rejected() {
     cluster.ends(&json!({"phase": "Cancelled"}));
     assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::Rejected));
     assert!(cluster.past.versions[&2].reason.as_ref().unwrap().contains("3 evaluations ended without a verdict"));
+}
+
+#[test]
+fn a_release_that_gives_no_answer_is_rejected_by_its_first_run() {
+    let ended = |reason: &str| {
+        let mut status = failed();
+        let message = "the agent gave no answer to 8 of 8 cases, and the other 92 of 100 were not run";
+        status["conditions"][0]["reason"] = json!(reason);
+        status["conditions"][0]["message"] = json!(message);
+        bent(status, &json!({"provider": "slipway"}))
+    };
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    let first = cluster.status().pending_evaluation;
+    // A model that is away may be back.
+    cluster.ends(&ended("AgentUnavailable"));
+    assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::PendingEval));
+    assert_ne!(cluster.status().pending_evaluation, first, "another run");
+    cluster.ends(&ended(NO_ANSWER));
+    assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::Rejected));
+    let why = cluster.past.versions[&2].reason.clone().unwrap_or_default();
+    let words = "the evaluation ended without a verdict, and is not repeated: the agent gave no answer to 8 of 8 cases";
+    assert!(why.starts_with(words) && why.contains("attempt 2"), "{why}");
+    assert_eq!(cluster.agent.spec.system_prompt.as_deref(), Some("p1"), "the spec goes back");
 }
 
 #[test]

@@ -288,6 +288,24 @@ fn an_answer_that_a_budget_cuts_off_is_no_answer() {
 }
 
 #[test]
+fn an_agent_that_gives_no_answer_is_not_asked_all_cases() {
+    let platform = Platform::agent(&[("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_TURN_SECONDS", "1")]);
+    let silent = |answers: usize| {
+        let input = |case: usize| if case < answers { "text hm" } else { "sleep 5000\ntext late" };
+        inputs((0..100).map(|case| input(case).to_owned()))
+    };
+    let report = platform.run(&request(1, &json!(["safety"]), &silent(0)));
+    assert_eq!((&report["status"], &report["total"], &report["finished"]), (&json!("completed"), &json!(100), &json!(8)), "{report}");
+    let results = report["results"].as_array().unwrap();
+    assert!(results.iter().all(|result| result["error"].is_string() && result["is_final"] == true), "{report}");
+    assert_eq!(platform.0.metric(r#"evaluation_cases_total{outcome="error"}"#), Some(8.0));
+    // With an answer it takes more than a tenth of all.
+    let report = platform.run(&request(2, &json!(["safety"]), &silent(1)));
+    assert_eq!((&report["status"], &report["finished"]), (&json!("completed"), &json!(12)), "{report}");
+    assert_eq!(report["results"].as_array().unwrap().iter().filter(|result| result["error"].is_string()).count(), 11, "{report}");
+}
+
+#[test]
 fn one_run_at_a_time_which_is_cancelled_within_a_second() {
     let platform = Platform::agent(&[("RUNTIME_MODEL_ID", "stub-script")]);
     let slow = |number| request(number, &json!(["safety"]), &inputs((0..20).map(|_| "sleep 300\ntokens 50".to_owned())));
