@@ -22,7 +22,7 @@ const MAX_DATABASE_WAIT: Duration = Duration::from_secs(30);
 
 /// Scores all cases that have no result, unless the agent gives no answers. What is not scored then has not been run.
 pub(super) async fn work(bench: Bench, store: Arc<Store>, results: Arc<Results>) {
-    if store.persists() {
+    if store.persists() && !bench.request.begins_anew {
         load(&bench, &store, &results).await;
     }
     let (scored, written) = mpsc::unbounded_channel();

@@ -372,6 +372,24 @@ fn a_killed_run_goes_on_and_scores_each_case_once() {
 }
 
 #[test]
+fn a_run_that_decides_takes_no_results_out_of_the_database() {
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    let variables = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", url.as_str()), ("RUNTIME_DATABASE_MIGRATE", "true")];
+    let mut body = request(1, &json!(["safety"]), &inputs(["hello".to_owned()]));
+    assert!(Platform::agent(&variables).run(&body)["results"][0]["output"].is_string());
+    // Any pod with the team's login may do so.
+    let forged = r#"{"case": 0, "output": "forged", "scores": [{"scorer": "safety", "state": "scored", "value": 1.0}]}"#;
+    postgres.psql(&format!("update slipway.evaluation_results set result = '{forged}'"));
+    for (begins_anew, is_forged) in [(false, true), (true, false)] {
+        body["begins_anew"] = json!(begins_anew);
+        let report = Platform::agent(&variables).run(&body);
+        assert_eq!(report["results"][0]["output"] == "forged", is_forged, "{report}");
+    }
+    assert_eq!(kept(&postgres), 1);
+}
+
+#[test]
 fn a_run_outlives_its_database_and_ends_with_its_process() {
     let postgres = Postgres::start();
     let mut platform = Platform::agent(&[
