@@ -20,7 +20,7 @@ pub const REASON_BYTES_MAX: usize = 512;
 pub const VERDICT_BYTES_MAX: usize = 4096;
 pub const CALLBACK_SCORES_MAX: usize = 16;
 
-/// A run to begin, or to go on with: what was scored before is not scored again.
+/// A run to begin, or to go on with: what was scored before is not scored again, unless the run is to begin anew.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub struct Request {
     /// The EvaluationRun's id: `ev_` and a ULID.
@@ -48,6 +48,9 @@ pub struct Request {
     /// For an evaluator: where a pod of the agent is, `http://` with its address and port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// Results that lie in the database do not count: the run decides on something, and any agent of the team may have written them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begins_anew: bool,
 }
 
 /// Where an evaluator finds the agent from now on: `PUT /control/evaluations/{run}`.
@@ -194,6 +197,9 @@ pub struct CaseResult {
     /// Why the agent gave no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether it would give none if it were asked again, as far as the runtime knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
     pub scores: Vec<Score>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,

@@ -16,6 +16,10 @@ use crate::{Artifact, Resolved};
 /// How often a release is put to an evaluation: a run that ends without scores is repeated.
 pub const MAX_ATTEMPTS: i32 = 3;
 
+/// The reason of a run that ended without scores, where another one would end no better: the agent gives no answers. The run of a gate is
+/// not repeated then.
+pub const NO_ANSWER: &str = "NoAnswer";
+
 /// The field managers that make a release's run, and that write the statuses of runs. An admission policy keeps others from
 /// writing under these names.
 pub const MAKER: &str = "slipway/agent";

@@ -65,6 +65,10 @@ pub(super) fn of(past: &AgentHistory, shown: &[Shown], runs: &Runs, allow_heuris
                 let said = cut(&format!("{MAX_ATTEMPTS} evaluations ended without a verdict; the last one: {why}"));
                 (Verdict::Failed, ReleaseEvaluation { passed: Some(false), verdict: Some(said), ..waits })
             }
+            Some(Outcome::Silent(why)) => {
+                let said = cut(&format!("the evaluation ended without a verdict, and is not repeated: {why}"));
+                (Verdict::Failed, ReleaseEvaluation { passed: Some(false), verdict: Some(said), ..waits })
+            }
             Some(Outcome::Scored(scored)) => {
                 let verdict = if scored.passed == Some(true) { Verdict::Passed } else { Verdict::Failed };
                 (verdict, ReleaseEvaluation { run, attempt, ..*scored })
@@ -89,7 +93,7 @@ pub(super) fn on_canary(seen: &Seen, version: &Pending) -> Option<ReleaseEvaluat
     let wanted = gate::canary_run_spec(active, &version.artifact, None);
     match found(run, &wanted, version, allow_heuristic) {
         Outcome::Scored(scored) if scored.passed == Some(true) => Some(ReleaseEvaluation { run: name.clone(), attempt, ..*scored }),
-        Outcome::Scored(_) | Outcome::Spent(_) | Outcome::Runs => None,
+        Outcome::Scored(_) | Outcome::Spent(_) | Outcome::Silent(_) | Outcome::Runs => None,
     }
 }
 
@@ -98,6 +102,8 @@ enum Outcome {
     Runs,
     /// It ended, and does not say how good the release is.
     Spent(String),
+    /// The same, and another one would end no better.
+    Silent(String),
     Scored(Box<ReleaseEvaluation>),
 }
 
@@ -120,6 +126,7 @@ fn found(run: &Run, wanted: &EvaluationRunSpec, pending: &Pending, allow_heurist
         }
         None | Some(EvaluationPhase::Pending | EvaluationPhase::Running) => return Outcome::Runs,
         Some(EvaluationPhase::Cancelled) => return Outcome::Spent("the run was cancelled".to_owned()),
+        Some(EvaluationPhase::Failed) if run.reason.as_deref() == Some(gate::NO_ANSWER) => return Outcome::Silent(message()),
         Some(EvaluationPhase::Failed) => return Outcome::Spent(message()),
         Some(EvaluationPhase::Completed) => {}
     }

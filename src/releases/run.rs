@@ -35,7 +35,8 @@ pub(super) struct Run {
     pub verdict: Option<String>,
     /// As a release shows them.
     pub worst_cases: Vec<WorstCase>,
-    /// Why it is not done, or ended without scores.
+    /// Why it is not done, or ended without scores: in a word, and in a sentence.
+    pub reason: Option<String>,
     pub message: Option<String>,
 }
 
@@ -51,6 +52,8 @@ impl Run {
         }
         let status = run.status.clone().unwrap_or_default();
         let book = run.managed_fields();
+        let ready = status.conditions.into_iter().find(|found| found.type_ == condition::READY);
+        let (reason, message) = ready.map(|ready| (ready.reason, ready.message)).unzip();
         Some(Self {
             is_made: book.iter().any(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some(gate::MAKER)),
             is_judged: is_judged(run),
@@ -66,7 +69,8 @@ impl Run {
             means: status.aggregate_scores,
             verdict: status.verdict,
             worst_cases: status.worst_cases.into_iter().take(RELEASE_CASES_MAX).map(shortened).collect(),
-            message: status.conditions.into_iter().find(|found| found.type_ == condition::READY).map(|ready| ready.message),
+            reason,
+            message,
         })
     }
 }

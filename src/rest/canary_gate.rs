@@ -263,7 +263,13 @@ async fn begin(context: &Context, asked: &GateCall, subject: &GateSubject, name:
             labels: Some([(labels::AGENT.to_owned(), asked.agent.clone())].into()),
             ..ObjectMeta::default()
         },
-        spec: EvaluationRunSpec { agent: asked.agent.clone(), track: subject.track, ..EvaluationRunSpec::default() },
+        // Whoever may chat could add a case, and so decide with it.
+        spec: EvaluationRunSpec {
+            agent: asked.agent.clone(),
+            track: subject.track,
+            exclude_feedback: true,
+            ..EvaluationRunSpec::default()
+        },
         status: None,
     };
     validate::object(&run)?;

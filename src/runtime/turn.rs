@@ -31,7 +31,7 @@ use crate::turns::{Full, Running};
 use answering::Answering;
 pub(crate) use event::{Answer, Guarded, OUT_OF_TIME, OUT_OF_TOKENS, Stop, TurnEvent, UNKNOWN};
 use lease::Lease;
-pub(crate) use rehearsal::{Rehearsal, Rehearsed, rehearse};
+pub(crate) use rehearsal::{Rehearsal, Rehearsed, Unanswered, rehearse};
 
 /// How many events may wait for a slow client before the model waits too.
 const EVENT_BUFFER: usize = 64;

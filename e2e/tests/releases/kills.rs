@@ -1,10 +1,13 @@
 //! A state role that is killed at each of its writes, once before it and once after: the next one comes to the same end.
+//!
+//! Behind a gate a round takes a candidate, whose pod starts and answers. After each write there is a round; before each, one change has
+//! many state roles, each of which gets one write further than the one before.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_e2e::{Agent, Gate, State, Team, When, poll};
 
 use super::gate::{HEURISTIC, gate as gated};
@@ -117,27 +120,65 @@ fn killed_in_a_gate(test: &str, when: When) {
         let died = finish(&gate, folder.path(), &team, &agent, made, (write, when));
         let state = State::with(&team, folder.path(), &team.namespace, &HEURISTIC);
         runs(&agent, made);
-        let killed = || format!("killed {when:?} write {write} of {:?}", gate.writes());
-        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, {}", killed());
-        poll(60, || {
-            let active: Vec<u64> = versions(&state, &team).into_iter().filter(|(_, status)| status == "active").map(|(at, _)| at).collect();
-            let all = |kinds: &str| team.kubectl(format!("get {kinds}")).json()["items"].as_array().cloned().unwrap_or_default();
-            let release = all("agentreleases").into_iter().find(|release| release["status"]["version"] == made).unwrap_or_default();
-            let (status, name) = (&release["status"], &release["metadata"]["name"]);
-            let runs = all("evaluationruns").iter().filter(|run| run["spec"]["release"] == *name).count();
-            let is_evaluated = status["evaluation"]["passed"] == true && status["evaluation"]["attempt"] == 1 && runs == 1;
-            if active == [made] && status["phase"] == "active" && is_evaluated {
-                Ok(())
-            } else {
-                Err(format!("v{made} should be the active one by its only evaluation, {}: {active:?} {runs} {release:#}", killed()))
-            }
-        });
+        let killed = format!("killed {when:?} write {write} of {:?}", gate.writes());
+        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, {killed}");
+        decided(&team, &state, (made, made), &killed);
         drop(state);
         fsck(folder.path(), &team);
         if !died {
             assert!(write > 5, "a release that waits takes more than {:?}", gate.writes());
             break;
         }
+    }
+}
+
+/// Waits until history and cluster say that a version was decided on by its only evaluation, and that the other one is active.
+#[track_caller]
+fn decided(team: &Team, state: &State, (made, active): (u64, u64), killed: &str) {
+    let phase = if made == active { "active" } else { "rejected" };
+    poll(60, || {
+        let found: Vec<u64> = versions(state, team).into_iter().filter(|(_, status)| status == "active").map(|(at, _)| at).collect();
+        let all = |kinds: &str| team.kubectl(format!("get {kinds}")).json()["items"].as_array().cloned().unwrap_or_default();
+        let release = all("agentreleases").into_iter().find(|release| release["status"]["version"] == made).unwrap_or_default();
+        let (status, name) = (&release["status"], &release["metadata"]["name"]);
+        let runs = all("evaluationruns").iter().filter(|run| run["spec"]["release"] == *name).count();
+        let is_evaluated = status["evaluation"]["passed"] == (made == active) && status["evaluation"]["attempt"] == 1 && runs == 1;
+        if found == [active] && status["phase"] == phase && is_evaluated {
+            Ok(())
+        } else {
+            Err(format!("v{made} should be {phase} by its only evaluation, and v{active} active, {killed}: {found:?} {runs} {release:#}"))
+        }
+    });
+}
+
+/// Starts one state role after the other until all is done. Each is killed before the write that follows the one before which its
+/// predecessor was, so that each write has a kill before it. Returns these writes.
+fn killed_before_each(gate: &Gate, folder: &Path, team: &Team, mut is_done: impl FnMut() -> bool) -> Vec<String> {
+    let (mut kills, mut last, mut write) = (Vec::new(), Vec::new(), 1);
+    loop {
+        let mut doomed = Doomed::start(gate, folder, team, write, When::Before);
+        if !doomed.dies(&mut is_done) {
+            return kills;
+        }
+        let writes = gate.writes();
+        // An Event that is there already is sent again before the write of which it tells.
+        write = if writes == last { write + 1 } else { 2 };
+        kills.extend(writes.last().cloned());
+        assert!(kills.len() < 60, "it never came to an end: {kills:#?}");
+        last = writes;
+    }
+}
+
+/// Each of these reasons was told of a version once.
+#[track_caller]
+fn told_once(team: &Team, version: u64, reasons: &[&str]) {
+    let list = team.kubectl("get events.events.k8s.io").json();
+    let events = list["items"].as_array().cloned().unwrap_or_default();
+    for reason in reasons {
+        let is_it = |event: &&Value| {
+            event["reason"] == **reason && event["note"].as_str().is_some_and(|note| note.contains(&format!("v{version}")))
+        };
+        assert_eq!(events.iter().filter(is_it).count(), 1, "{reason} of v{version}: {list:#}");
     }
 }
 
@@ -151,7 +192,7 @@ fn finish(gate: &Gate, folder: &Path, team: &Team, agent: &Agent, version: u64, 
 
 fn versions(state: &State, team: &Team) -> Vec<(u64, String)> {
     let history = state.call("GET", &format!("/releases/{}/helper?limit=500", team.namespace)).expect(200);
-    let line = |entry: &serde_json::Value| (entry["version"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned());
+    let line = |entry: &Value| (entry["version"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned());
     history["data"].as_array().unwrap().iter().map(line).collect()
 }
 
@@ -204,4 +245,39 @@ fn a_pinned_rollback_survives_a_kill_after_every_write() {
 #[test]
 fn gated_changes_survive_a_kill_after_every_write() {
     killed_in_a_gate("gate-kills-after", When::After);
+}
+
+/// One change that passes and one that fails, by many state roles: a round for each write, as after it, would take a candidate each.
+#[test]
+fn gated_changes_survive_a_kill_before_every_write() {
+    // In the order in which they are given back, the last first.
+    let Ground { team, folder, _without, state } = Ground::gated("gate-kills-before");
+    let gate = Gate::before_the_cluster();
+    let mut spec = gated(1);
+    spec["storage"] = json!("memory");
+    let agent = team.agent("helper", &spec);
+    runs(&agent, 1);
+    drop(state);
+    let comes_to = |(made, active): (u64, u64), kills: &[String], reasons: &[&str]| {
+        let state = State::with(&team, folder.path(), &team.namespace, &HEURISTIC);
+        let killed = format!("killed before {kills:#?}");
+        decided(&team, &state, (made, active), &killed);
+        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, {killed}");
+        told_once(&team, made, reasons);
+        drop(state);
+        fsck(folder.path(), &team);
+        assert!(kills.len() > 5, "a release that waits takes more than {kills:#?}");
+    };
+    change(&agent, "good", false);
+    let kills = killed_before_each(&gate, folder.path(), &team, || agent.get()["status"]["activeRelease"] == 2);
+    comes_to((2, 2), &kills, &["ReleasePending", "ReleaseApproved"]);
+    // No answer is worth so much.
+    agent.patch(&json!({"systemPrompt": "bad", "governance": {"minQualityScore": 100}}));
+    let kills = killed_before_each(&gate, folder.path(), &team, || {
+        let now = agent.get();
+        now["spec"]["systemPrompt"] == "good" && now["status"]["pendingRelease"].is_null()
+    });
+    comes_to((3, 2), &kills, &["ReleasePending", "ReleaseRejected", "ReleaseReverted"]);
+    let now = agent.get();
+    assert_eq!((&now["spec"]["governance"]["minQualityScore"], &now["status"]["activeRelease"]), (&json!(1), &json!(2)), "{now:#}");
 }

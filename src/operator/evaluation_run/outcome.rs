@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_api::evaluation_run::{EvaluationUsage, Scorer, WORST_CASES_MAX, WorstCase};
 use slipway_evaluation::wire::{Case, CaseResult, Report, Score, ScoreState};
-use slipway_evaluation::{Outcome, Verdict, summarize, verdict};
+use slipway_evaluation::{Outcome, Silence, Verdict, summarize, verdict};
 use slipway_governance::rounded;
+use slipway_release::gate::NO_ANSWER;
 
 use super::plan::{Cause, Setup, excerpt};
 
@@ -17,6 +18,8 @@ const VERDICT_MAX: usize = 1024;
 const FAULT_MAX: usize = 512;
 const SOURCE_MAX: usize = 64;
 const TRACE_MAX: usize = 64;
+/// The agent gave no answers, and may give some in another run.
+const AWAY: &str = "AgentUnavailable";
 
 /// What a run found.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,14 +67,16 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
         usage: usage(&results),
     };
     let (some, all) = (results.len(), cases.len());
+    // Each score of a case without an answer is an error, and none of them is the judge's.
+    let faults: Vec<&str> = results.iter().filter_map(|result| result.error.as_deref()).collect();
+    let silence = Silence::of(&results);
+    let silent = if silence.lasts(all) { NO_ANSWER } else { AWAY };
+    if silence.ends(all) || some == all && silence.is_too_much(all) {
+        return Judged::Failed(unscored(silent, no_answer(&faults, some, all)));
+    }
     if some < all {
         let message = format!("the agent's runtime calls the run complete and has told of {some} of {all} cases");
         return Judged::Failed(unscored("Incomplete", message));
-    }
-    // Each score of a case without an answer is an error, and none of them is the judge's.
-    let faults: Vec<&str> = results.iter().filter_map(|result| result.error.as_deref()).collect();
-    if faults.len() * 10 > all {
-        return Judged::Failed(unscored("NoAnswer", no_answer(&faults, all)));
     }
     let Verdict { outcome, words } = verdict(&setup.profile, setup.threshold, &summary);
     // Of an image of the agent's own it may not be known what it called or retrieved.
@@ -88,11 +93,11 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
             Judged::Failed(unscored("NothingScored", words))
         } else {
             // Few of all, and too many of those to which a scorer applies.
-            Judged::Failed(unscored("NoAnswer", format!("{words}; {}", no_answer(&faults, all))))
+            Judged::Failed(unscored(silent, format!("{words}; {}", no_answer(&faults, some, all))))
         };
     }
-    let silent = if faults.is_empty() { String::new() } else { format!("; cases without an answer: {}", faults.len()) };
-    let words = excerpt(&format!("{words}{silent}"), VERDICT_MAX);
+    let unanswered = if faults.is_empty() { String::new() } else { format!("; cases without an answer: {}", faults.len()) };
+    let words = excerpt(&format!("{words}{unanswered}"), VERDICT_MAX);
     let means = summary.means.iter().filter_map(|mean| Some((format!("{}/mean", mean.scorer.as_str()), mean.mean?)));
     Judged::Decided(Found {
         // One that misses the threshold is rounded down, lest it read as if it had reached it.
@@ -109,10 +114,11 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
     })
 }
 
-/// That the agent gave no answer, with why the first one is missing.
-fn no_answer(faults: &[&str], all: usize) -> String {
+/// That the agent gave no answer, with why the first one is missing, and how many cases were not run for that.
+fn no_answer(faults: &[&str], finished: usize, all: usize) -> String {
     let first = excerpt(faults.first().copied().unwrap_or_default(), FAULT_MAX);
-    format!("the agent gave no answer to {} of {all} cases; the first time: {first}", faults.len())
+    let rest = if finished < all { format!(", and the other {} of {all} were not run", all - finished) } else { String::new() };
+    format!("the agent gave no answer to {} of {finished} cases{rest}; the first time: {first}", faults.len())
 }
 
 /// The prompts of the scorers that were asked for, each once.
@@ -273,7 +279,7 @@ mod tests {
                 (safety, correctness)
             };
             let error = (case < silent).then(|| format!("the model refused the key, in case {case}"));
-            CaseResult { case, error, scores: vec![safety, correctness], agent_tokens: 1, ..CaseResult::default() }
+            CaseResult { case, error, is_final: case < silent, scores: vec![safety, correctness], agent_tokens: 1, ..CaseResult::default() }
         };
         let results = (0..20).map(one).collect();
         let report = completed(results);
@@ -310,6 +316,41 @@ mod tests {
         }
         let Judged::Decided(found) = partly_answered(2, 0, 20, true) else { panic!("a tenth is borne") };
         assert!(found.passed && found.verdict.ends_with("; cases without an answer: 2"), "{}", found.verdict);
+    }
+
+    /// A run of 1,000 cases of which the first ones have their result, and the `unanswered` first of these no answer.
+    fn begun(finished: usize, unanswered: usize, is_final: bool) -> Unscored {
+        let one = |case: usize| {
+            let error = (case < unanswered).then(|| "the model refused the key".to_owned());
+            let scores = vec![Score::scored(Scorer::Safety, 1.0, "")];
+            CaseResult { case, is_final: is_final && error.is_some(), error, scores, ..CaseResult::default() }
+        };
+        let report = completed((0..finished).map(one).collect());
+        match judge(&Setup { judge_model: Some("stub:/echo".to_owned()), ..setup() }, &cases(1000), report) {
+            Judged::Failed(unscored) => unscored,
+            other => panic!("{finished} {unanswered}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_that_ends_early_as_nobody_answers_says_so() {
+        for (finished, unanswered, is_final, reason) in [
+            (8, 8, true, "NoAnswer"),
+            (8, 8, false, "Incomplete"),
+            (7, 7, true, "Incomplete"),
+            (9, 8, true, "Incomplete"),
+            (101, 101, false, "AgentUnavailable"),
+            (700, 101, true, "NoAnswer"),
+            (1000, 101, true, "NoAnswer"),
+            (1000, 101, false, "AgentUnavailable"),
+        ] {
+            let found = begun(finished, unanswered, is_final);
+            assert_eq!((found.cause.reason, found.finished), (reason, finished), "{finished} {unanswered} {is_final}: {found:?}");
+        }
+        let words =
+            "the agent gave no answer to 8 of 8 cases, and the other 992 of 1000 were not run; the first time: the model refused the key";
+        assert_eq!(begun(8, 8, true).cause.message, words);
+        assert!(begun(1000, 101, true).cause.message.starts_with("the agent gave no answer to 101 of 1000 cases; the first time"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod canary;
 use serde_json::{Value, json};
 use slipway_api::EvaluationRun;
 use slipway_release::Status;
-use slipway_release::gate::{MAX_ATTEMPTS, run_name, run_spec};
+use slipway_release::gate::{MAX_ATTEMPTS, NO_ANSWER, run_name, run_spec};
 
 use super::cluster::Cluster;
 use crate::seen::Patience;
@@ -86,6 +86,14 @@ fn bent(mut status: Value, with: &Value) -> Value {
 fn failed() -> Value {
     let ready = json!({"type": "Ready", "status": "False", "reason": "Unreachable", "message": "no pod answered", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     json!({"phase": "Failed", "provider": "mock", "conditions": [ready]})
+}
+
+/// A run whose agent gave no answers.
+fn unanswered(reason: &str) -> Value {
+    let mut status = bent(failed(), &json!({"provider": "slipway"}));
+    status["conditions"][0]["reason"] = json!(reason);
+    status["conditions"][0]["message"] = json!("the agent gave no answer to 8 of 8 cases, and the other 92 of 100 were not run");
+    status
 }
 
 /// An agent with a gate whose first release has passed.
@@ -422,6 +430,24 @@ fn a_run_without_scores_is_repeated_and_at_last_the_release_is_rejected() {
 }
 
 #[test]
+fn a_release_that_gives_no_answer_is_rejected_by_its_first_run() {
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    let first = cluster.status().pending_evaluation;
+    // A model that is away may be back.
+    cluster.ends(&unanswered("AgentUnavailable"));
+    assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::PendingEval));
+    assert_ne!(cluster.status().pending_evaluation, first, "another run");
+    cluster.ends(&unanswered(NO_ANSWER));
+    assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::Rejected));
+    let why = cluster.past.versions[&2].reason.clone().unwrap_or_default();
+    let words = "the evaluation ended without a verdict, and is not repeated: the agent gave no answer to 8 of 8 cases";
+    assert!(why.starts_with(words) && why.contains("attempt 2"), "{why}");
+    assert_eq!(cluster.agent.spec.system_prompt.as_deref(), Some("p1"), "the spec goes back");
+}
+
+#[test]
 fn an_archived_release_is_brought_back_at_once_and_nothing_waits_any_more() {
     let mut cluster = gated();
     cluster.prompt("p2");
@@ -517,6 +543,7 @@ fn stories() -> Vec<(&'static str, Cluster)> {
         ("failed", with_run(waiting(gated()), &completed(false, 10.0, "slipway"))),
         ("failed, owned by GitOps", with_run(owned, &completed(false, 10.0, "slipway"))),
         ("repeated", with_run(waiting(gated()), &failed())),
+        ("without an answer", with_run(waiting(gated()), &unanswered(NO_ANSWER))),
         ("newer", newer),
         ("back", back),
         ("rolled back", rolled_back),

@@ -19,7 +19,7 @@ use crate::agent::{self, Agent};
 use crate::ids;
 use crate::record::Recorder;
 use crate::settings::Strategy;
-use crate::turn::{Caller, Order, Rehearsal, Rehearsed, Said, rehearse};
+use crate::turn::{Caller, Order, Rehearsal, Rehearsed, Said, Unanswered, rehearse};
 
 /// What all cases of a run share.
 pub(super) struct Bench {
@@ -39,8 +39,7 @@ pub(super) struct Bench {
 
 /// What came of putting a case to the agent.
 struct Taken {
-    /// Or why there is no answer.
-    turn: Result<Turn, String>,
+    turn: Result<Turn, Unanswered>,
     unknown: Unknown,
     /// None where the agent does not tell.
     usage: Option<Usage>,
@@ -96,7 +95,7 @@ impl Bench {
     pub(super) async fn evaluate(&self, place: usize) -> CaseResult {
         let mut result = match (self.request.dataset.cases.get(place), ids::make("tr")) {
             (Some(case), Ok(trace_id)) => self.put(case, trace_id).await,
-            _ => self.unanswered("the system has no random bytes to give".to_owned()),
+            _ => self.unanswered(Unanswered { why: "the system has no random bytes to give".to_owned(), is_final: false }),
         };
         result.case = place;
         self.excerpts.fit(&mut result);
@@ -149,10 +148,10 @@ impl Bench {
         self.agent.recorder.presentable(text).unwrap_or_else(|| "(withheld by a guard)".to_owned())
     }
 
-    fn unanswered(&self, fault: String) -> CaseResult {
-        let reason = format!("the agent gave no answer: {fault}");
+    fn unanswered(&self, Unanswered { why, is_final }: Unanswered) -> CaseResult {
+        let reason = format!("the agent gave no answer: {why}");
         let scores = self.request.scorers.iter().map(|scorer| Score::error(*scorer, reason.clone())).collect();
-        CaseResult { error: Some(fault), scores, ..CaseResult::default() }
+        CaseResult { error: Some(why), is_final, scores, ..CaseResult::default() }
     }
 
     /// What the agent and the judge cost together; none where a price is not known.
@@ -170,7 +169,7 @@ impl Bench {
 }
 
 impl Taken {
-    fn failed(fault: String) -> Self {
+    fn failed(fault: Unanswered) -> Self {
         Self { turn: Err(fault), unknown: Unknown::default(), usage: None, trace_id: None }
     }
 

@@ -17,6 +17,7 @@ use slipway_models::EventReader;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::settings::{ModelId, is_plain};
+use crate::turn::Unanswered;
 pub(super) use heard::Heard;
 use heard::{Listening, Unheard, whole};
 
@@ -94,6 +95,8 @@ enum Fault {
     Away(String, Option<Duration>),
     /// The answer ended before it was whole.
     Broken(String),
+    /// The agent says so, and nobody knows whether it would say so again.
+    Failed(String),
     /// Asking again would change nothing.
     Final(String),
 }
@@ -102,7 +105,7 @@ impl From<Unheard> for Fault {
     fn from(unheard: Unheard) -> Self {
         match unheard {
             Unheard::Broken(why) => Self::Broken(why),
-            Unheard::Failed(why) => Self::Final(why),
+            Unheard::Failed(why) => Self::Failed(why),
         }
     }
 }
@@ -121,17 +124,19 @@ impl Remote {
     }
 
     /// The answer to a message, or why there is none.
-    pub(super) async fn answer(&self, message: &str) -> Result<Heard, String> {
+    pub(super) async fn answer(&self, message: &str) -> Result<Heard, Unanswered> {
+        let unanswered = |why: String, is_final: bool| Err(Unanswered { why, is_final });
         let (began, mut attempts, mut breaks) = (Instant::now(), 0, 0);
         let deadline = began + self.patience.answer;
         loop {
             let Ok(asked) = timeout_at(deadline, self.ask(message)).await else {
-                return Err(format!("it gave no whole answer within {} s", self.patience.answer.as_secs()));
+                return unanswered(format!("it gave no whole answer within {} s", self.patience.answer.as_secs()), true);
             };
             let (why, pause, until) = match asked {
                 Ok(heard) => return Ok(heard),
-                Err(Fault::Final(why)) => return Err(why),
-                Err(Fault::Broken(why)) if breaks == MAX_BREAKS => return Err(why),
+                Err(Fault::Final(why)) => return unanswered(why, true),
+                Err(Fault::Failed(why)) => return unanswered(why, false),
+                Err(Fault::Broken(why)) if breaks == MAX_BREAKS => return unanswered(why, false),
                 Err(Fault::Broken(why)) => {
                     breaks += 1;
                     (why, None, deadline)
@@ -141,7 +146,7 @@ impl Remote {
             let pause = pause.unwrap_or(BACKOFF[attempts.min(BACKOFF.len() - 1)]);
             attempts += 1;
             if Instant::now() + pause >= until {
-                return Err(why);
+                return unanswered(why, false);
             }
             sleep(pause).await;
         }
@@ -230,7 +235,8 @@ async fn refusal(response: Response) -> Fault {
         if words.is_empty() { format!("it answered with status {status}") } else { format!("it answered with status {status}: {words}") };
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Fault::Away(why, pause),
-        _ => Fault::Final(why),
+        status if status.is_client_error() => Fault::Final(why),
+        _ => Fault::Failed(why),
     }
 }
 
@@ -277,7 +283,7 @@ mod tests {
         (target, asked)
     }
 
-    async fn answer(target: Target) -> Result<Heard, String> {
+    async fn answer(target: Target) -> Result<Heard, Unanswered> {
         Remote::open(Arc::new(target), "ev_1", None, HASTE).unwrap().answer("well?").await
     }
 
@@ -305,15 +311,15 @@ mod tests {
     #[tokio::test]
     async fn an_agent_that_gives_no_answer_says_why() {
         let long = format!("data: {{\"type\":\"token\",\"content\":\"{}\"}}\n\n", "x".repeat(1 << 20)).repeat(5);
-        for (status, text, why, calls) in [
-            (500, "{\"message\": \"no model\"}", "it answered with status 500 Internal Server Error: no model", 1),
-            (401, "", "it answered with status 401 Unauthorized", 1),
-            (200, "data: {\"type\":\"error\",\"content\":\"broken\"}\n\n", "broken", 1),
-            (200, "data: {\"type\":\"token\"}\n\n", "its answer ended before the event done", 3),
-            (200, &long, "its answer has more than 4194304 bytes", 1),
+        for (status, text, why, calls, is_final) in [
+            (500, "{\"message\": \"no model\"}", "it answered with status 500 Internal Server Error: no model", 1, false),
+            (401, "", "it answered with status 401 Unauthorized", 1, true),
+            (200, "data: {\"type\":\"error\",\"content\":\"broken\"}\n\n", "broken", 1, false),
+            (200, "data: {\"type\":\"token\"}\n\n", "its answer ended before the event done", 3, false),
+            (200, &long, "its answer has more than 4194304 bytes", 1, true),
         ] {
             let (target, asked) = agent(&[(status, "text/event-stream", text)]).await;
-            assert_eq!(answer(target).await, Err(why.to_owned()));
+            assert_eq!(answer(target).await, Err(Unanswered { why: why.to_owned(), is_final }));
             assert_eq!(asked.lock().unwrap().len(), calls, "{why}");
         }
     }
@@ -325,7 +331,7 @@ mod tests {
         drop(listener);
         let remote = Remote::open(Arc::clone(&gone), "ev_1", None, HASTE).unwrap();
         let away = Remote::open(Arc::clone(&gone), "ev_1", None, Patience { away: Duration::from_millis(100), ..HASTE }).unwrap();
-        assert!(away.answer("well?").await.unwrap_err().starts_with("it cannot be reached: "));
+        assert!(away.answer("well?").await.unwrap_err().why.starts_with("it cannot be reached: "));
         let (elsewhere, asked) = agent(&[(200, "text/event-stream", DONE)]).await;
         let turned = async {
             sleep(Duration::from_millis(200)).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use slipway_evaluation::Silence;
 use slipway_evaluation::wire::{CaseResult, Progress, Report};
 use tokio::time::Instant;
 
@@ -50,6 +51,11 @@ impl Results {
 
     pub(super) fn has(&self, case: usize) -> bool {
         self.state().by_case.contains_key(&case)
+    }
+
+    /// Whether the run is to end though not all cases have a result, as the agent gives no answers.
+    pub(super) fn is_silent(&self) -> bool {
+        Silence::of(self.state().by_case.values()).ends(self.total)
     }
 
     /// Ends the run. Whether it was under way until now.

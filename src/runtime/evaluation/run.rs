@@ -20,9 +20,9 @@ const BACKOFF: [Duration; 4] = [Duration::from_millis(250), Duration::from_secs(
 /// For how long a run waits for what was scored before, and at its end for its last results to be written.
 const MAX_DATABASE_WAIT: Duration = Duration::from_secs(30);
 
-/// Scores all cases that have no result.
+/// Scores all cases that have no result, unless the agent gives no answers. What is not scored then has not been run.
 pub(super) async fn work(bench: Bench, store: Arc<Store>, results: Arc<Results>) {
-    if store.persists() {
+    if store.persists() && !bench.request.begins_anew {
         load(&bench, &store, &results).await;
     }
     let (scored, written) = mpsc::unbounded_channel();
@@ -34,6 +34,9 @@ async fn score(bench: &Bench, results: &Results, scored: mpsc::UnboundedSender<u
     let mut waiting = (0..results.total).filter(|case| !results.has(*case));
     let mut running = FuturesUnordered::new();
     loop {
+        if results.is_silent() {
+            return warn!(run = bench.request.run_id, "an evaluation ends before its last case, as the agent gives no answers");
+        }
         while running.len() < bench.limits.cases {
             let Some(case) = waiting.next() else { break };
             running.push(bench.evaluate(case));

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 use slipway_evaluation::ToolCall;
+use slipway_http::header;
 use slipway_models::{Content, Message, Usage};
 use slipway_tools::{Context, ToolOutcome, Toolbox};
 use tokio::select;
@@ -32,13 +33,20 @@ pub(crate) struct Rehearsal {
 /// What came of the turn.
 #[derive(Debug)]
 pub(crate) struct Rehearsed {
-    /// The answer, or why there is none.
-    pub(crate) answer: Result<String, String>,
+    pub(crate) answer: Result<String, Unanswered>,
     pub(crate) tool_calls: Vec<ToolCall>,
     /// Passages of knowledge bases.
     pub(crate) retrieved: Vec<String>,
     pub(crate) unanswered_tool: Option<String>,
     pub(crate) usage: Usage,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    pub(crate) why: String,
+    /// Asking again would change nothing.
+    pub(crate) is_final: bool,
 }
 
 impl Rehearsal {
@@ -72,7 +80,10 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
     let guards = agent.policies.current();
     let found = match guard_input(agent, &guards, &mut order).await {
         Ok(found) => found,
-        Err(error) => return refused(Err(error.message().to_owned())),
+        Err(error) => {
+            let is_final = error.header(&header::RETRY_AFTER).is_none();
+            return refused(Err(Unanswered { why: error.message().to_owned(), is_final }));
+        }
     };
     if let Some(answer) = found.refusal {
         return refused(Ok(answer.content));
@@ -94,8 +105,8 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
     let unanswered = order.rehearsal.and_then(|rehearsal| rehearsal.unanswered.into_inner().unwrap_or_else(PoisonError::into_inner));
     // Half an answer says nothing of how good a whole one would be.
     let whole = match (failure, answer.stop.cut_off()) {
-        (Some(fault), _) => Err(fault.message().to_owned()),
-        (None, Some(why)) => Err(why.to_owned()),
+        (Some(fault), _) => Err(Unanswered { why: fault.message().to_owned(), is_final: !fault.retryable() }),
+        (None, Some(why)) => Err(Unanswered { why: why.to_owned(), is_final: true }),
         (None, None) => Ok(answer.content),
     };
     Rehearsed { answer: whole, tool_calls: calls(said), retrieved, unanswered_tool: unanswered, usage: answer.usage }

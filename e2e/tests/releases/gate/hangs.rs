@@ -24,7 +24,9 @@ fn a_candidate_that_hangs_is_rejected_and_touches_no_pod() {
     rejected(&agent, 2);
     let release = ground.release("helper", 2);
     let why = condition(&release, "Ready")["message"].as_str().unwrap_or_default();
-    assert!(why.contains("3 evaluations ended without a verdict") && why.contains("the time for its answer ran out"), "{why}");
+    let words = "the evaluation ended without a verdict, and is not repeated: the agent gave no answer to 2 of 2 cases";
+    assert!(why.contains(words) && why.contains("the time for its answer ran out"), "{why}");
+    assert_eq!(release["status"]["evaluation"]["attempt"], 1, "{release:#}");
     let now = agent.until("set back", 90, |found| found["spec"]["modelId"] != "stub-script");
     assert_eq!((stable_pods(&agent), &now["status"]["activeRelease"]), (before, &json!(1)));
 }

@@ -43,7 +43,7 @@ pub(super) enum State {
     /// None where the run itself is gone meanwhile.
     Passed(Option<f64>),
     Failed(String),
-    /// All attempts ended without a score.
+    /// All attempts ended without a score, or one that would not end better if it were repeated.
     Spent(String),
 }
 
@@ -83,12 +83,18 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
             None if is_gate && known.is_some_and(|known| known.attempt == attempt && known.share() > 0) => State::Passed(None),
             None => State::Absent,
         };
-        if matches!(state, State::Spent(_)) && attempt < MAX_ATTEMPTS {
+        if matches!(state, State::Spent(_)) && attempt < MAX_ATTEMPTS && !found.is_some_and(is_silent) {
             attempt += 1;
             continue;
         }
         return Some(Evaluation { is_gate, run: Some(Run { name, attempt, wanted }), state });
     }
+}
+
+/// Whether a run ended because the agent gives no answers, and would in another one.
+fn is_silent(run: &EvaluationRun) -> bool {
+    let status = run.status.as_ref().filter(|status| status.phase == Some(EvaluationPhase::Failed));
+    status.is_some_and(|status| status.conditions.iter().any(|found| found.type_ == READY && found.reason == gate::NO_ANSWER))
 }
 
 /// What one run came to. Its status is this manager's own, by the policy that keeps others from statuses.
@@ -225,6 +231,10 @@ mod tests {
         let (spent, attempt) = state(&names[2], &first.wanted, failed("NoPod"));
         assert!(matches!(&spent, State::Spent(why) if why.contains("no pod")), "{spent:?}");
         assert_eq!(attempt, 3);
+        // One more would get no answer either.
+        let (spent, attempt) = state(&names[1], &first.wanted, failed("NoAnswer"));
+        assert!(matches!(spent, State::Spent(_)), "{spent:?}");
+        assert_eq!(attempt, 2);
         // A run that let users to the canary is not missed.
         context.caches.evaluation_runs.remove(&Key::new("team-a", &*first.name));
         let stood = |phase| CanaryStatus { phase, weight: 5, evaluation: Some(first.name.clone()), attempt: 1, ..CanaryStatus::default() };

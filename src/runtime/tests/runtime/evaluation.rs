@@ -288,6 +288,24 @@ fn an_answer_that_a_budget_cuts_off_is_no_answer() {
 }
 
 #[test]
+fn an_agent_that_gives_no_answer_is_not_asked_all_cases() {
+    let platform = Platform::agent(&[("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_TURN_SECONDS", "1")]);
+    let silent = |answers: usize| {
+        let input = |case: usize| if case < answers { "text hm" } else { "sleep 5000\ntext late" };
+        inputs((0..100).map(|case| input(case).to_owned()))
+    };
+    let report = platform.run(&request(1, &json!(["safety"]), &silent(0)));
+    assert_eq!((&report["status"], &report["total"], &report["finished"]), (&json!("completed"), &json!(100), &json!(8)), "{report}");
+    let results = report["results"].as_array().unwrap();
+    assert!(results.iter().all(|result| result["error"].is_string() && result["is_final"] == true), "{report}");
+    assert_eq!(platform.0.metric(r#"evaluation_cases_total{outcome="error"}"#), Some(8.0));
+    // With an answer it takes more than a tenth of all.
+    let report = platform.run(&request(2, &json!(["safety"]), &silent(1)));
+    assert_eq!((&report["status"], &report["finished"]), (&json!("completed"), &json!(12)), "{report}");
+    assert_eq!(report["results"].as_array().unwrap().iter().filter(|result| result["error"].is_string()).count(), 11, "{report}");
+}
+
+#[test]
 fn one_run_at_a_time_which_is_cancelled_within_a_second() {
     let platform = Platform::agent(&[("RUNTIME_MODEL_ID", "stub-script")]);
     let slow = |number| request(number, &json!(["safety"]), &inputs((0..20).map(|_| "sleep 300\ntokens 50".to_owned())));
@@ -351,6 +369,24 @@ fn a_killed_run_goes_on_and_scores_each_case_once() {
     assert_eq!((kept(&postgres), postgres.psql(when)), (60, written));
     let scored = second.0.metric(r#"evaluation_cases_total{outcome="ok"}"#).unwrap();
     assert!((scored - f64::from(60 - before + 1)).abs() < 0.5, "{scored} of 60, with {before} before");
+}
+
+#[test]
+fn a_run_that_decides_takes_no_results_out_of_the_database() {
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    let variables = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", url.as_str()), ("RUNTIME_DATABASE_MIGRATE", "true")];
+    let mut body = request(1, &json!(["safety"]), &inputs(["hello".to_owned()]));
+    assert!(Platform::agent(&variables).run(&body)["results"][0]["output"].is_string());
+    // Any pod with the team's login may do so.
+    let forged = r#"{"case": 0, "output": "forged", "scores": [{"scorer": "safety", "state": "scored", "value": 1.0}]}"#;
+    postgres.psql(&format!("update slipway.evaluation_results set result = '{forged}'"));
+    for (begins_anew, is_forged) in [(false, true), (true, false)] {
+        body["begins_anew"] = json!(begins_anew);
+        let report = Platform::agent(&variables).run(&body);
+        assert_eq!(report["results"][0]["output"] == "forged", is_forged, "{report}");
+    }
+    assert_eq!(kept(&postgres), 1);
 }
 
 #[test]

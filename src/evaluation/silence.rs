@@ -1,0 +1,111 @@
+//! An agent that gives no answers: when a run need not go on to its last case, as no verdict can come of it, and whether another run could
+//! fare better. Each further case of such an agent may take minutes.
+
+use crate::wire::CaseResult;
+
+/// So many cases without an answer may end a run. Of an agent that answers nine cases of ten, as a verdict takes, the first eight are
+/// all without one in a run of a hundred million. It is more than the cases under way at once, so that a model which has yet to load
+/// does not decide.
+pub const SILENT_CASES: usize = 8;
+
+/// How many of the cases that have their result have no answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Silence {
+    pub finished: usize,
+    pub unanswered: usize,
+    /// Of these, the ones that would have none if the agent were asked again.
+    pub lasting: usize,
+}
+
+impl Silence {
+    pub fn of<'a>(results: impl IntoIterator<Item = &'a CaseResult>) -> Self {
+        results.into_iter().fold(Self::default(), |Self { finished, unanswered, lasting }, result| {
+            let is_unanswered = result.error.is_some();
+            Self {
+                finished: finished + 1,
+                unanswered: unanswered + usize::from(is_unanswered),
+                lasting: lasting + usize::from(is_unanswered && result.is_final),
+            }
+        })
+    }
+
+    /// Whether no verdict can come of a run of so many cases, whatever becomes of the rest.
+    pub fn is_too_much(self, total: usize) -> bool {
+        is_over_a_tenth(self.unanswered, total)
+    }
+
+    /// Whether a run of so many cases ends though some have no result yet: too many have no answer, or none of the first has one and
+    /// none would have one if it were asked again.
+    pub fn ends(self, total: usize) -> bool {
+        let is_sure = self.is_mute() || self.unanswered >= SILENT_CASES && self.is_too_much(total);
+        self.finished < total && is_sure
+    }
+
+    /// Whether another run of so many cases would end the same way.
+    pub fn lasts(self, total: usize) -> bool {
+        self.is_mute() || is_over_a_tenth(self.lasting, total) || self.lasting == self.unanswered
+    }
+
+    fn is_mute(self) -> bool {
+        self.unanswered == self.finished && self.lasting >= SILENT_CASES
+    }
+}
+
+fn is_over_a_tenth(part: usize, total: usize) -> bool {
+    part.saturating_mul(10) > total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_early_where_nothing_can_come_of_it() {
+        // Cases, results, results without an answer and those of them that last; whether it ends, and whether another one would.
+        for (total, finished, unanswered, lasting, ends, lasts) in [
+            // None of the first eight.
+            (1000, 7, 7, 7, false, true),
+            (1000, 8, 8, 8, true, true),
+            (1000, 9, 8, 8, false, true),
+            (1000, 9, 9, 8, true, true),
+            // A model or a pod that is away may be back.
+            (1000, 8, 8, 7, false, false),
+            (1000, 100, 100, 0, false, false),
+            (1000, 101, 101, 0, true, false),
+            // A tenth is borne.
+            (1000, 900, 100, 100, false, true),
+            (1000, 900, 101, 101, true, true),
+            (1000, 900, 120, 100, true, false),
+            (1000, 900, 120, 101, true, true),
+            // A few cases are not worth the trouble.
+            (20, 7, 7, 7, false, true),
+            (20, 10, 8, 0, true, false),
+            (79, 40, 8, 8, true, true),
+            (80, 40, 8, 8, false, true),
+            // Nothing is left to end.
+            (8, 8, 8, 8, false, true),
+            (0, 0, 0, 0, false, true),
+        ] {
+            let silence = Silence { finished, unanswered, lasting };
+            assert_eq!((silence.ends(total), silence.lasts(total)), (ends, lasts), "{silence:?} of {total}");
+        }
+    }
+
+    #[test]
+    fn what_ends_early_is_too_much_at_the_end() {
+        let total = 200;
+        for unanswered in 0..=total {
+            for finished in unanswered..=total {
+                let silence = Silence { finished, unanswered, lasting: 0 };
+                assert!(!silence.ends(total) || silence.is_too_much(total), "{silence:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_has_no_answer_is_silent() {
+        let result = |error: Option<&str>, is_final| CaseResult { error: error.map(str::to_owned), is_final, ..CaseResult::default() };
+        let results = [result(None, false), result(Some("away"), false), result(Some("no such model"), true), result(None, true)];
+        assert_eq!(Silence::of(&results), Silence { finished: 4, unanswered: 2, lasting: 1 });
+    }
+}
