@@ -21,7 +21,7 @@ use crate::settings::KnowledgeBases;
 use base::{Asked, Base, Unfound};
 pub(crate) use passage::{Passage, Source, before, found};
 pub(crate) use query::Query;
-pub(crate) use tool::{Found, wanted};
+pub(crate) use tool::{SearchFindings, wanted};
 
 /// How many searches the model may have made in one turn.
 pub(crate) const MAX_SEARCHES: usize = 20;

@@ -27,7 +27,7 @@ use slipway_http::{Error, HeaderValue, header};
 use tokio::time::{sleep, timeout};
 
 use crate::keys::callback::CallbackKeySource;
-use subject::{Found, Seen};
+use subject::{Seen, SubjectScore};
 
 /// The longest request of REST, whose own bound is 64 KiB.
 pub(super) const MAX_BODY_BYTES: usize = 128 * 1024;
@@ -198,11 +198,11 @@ impl Gates {
             }
         };
         Ok(match subject::find(&runs, &subject, agent.uid().as_deref().unwrap_or_default(), call.may_evaluate) {
-            Found::Scored { run, score } => {
+            SubjectScore::Scored { run, score } => {
                 self.tell(permit, &agent, &call.phase, now, scored(score, &run, "the EvaluationRun"));
                 GateAnswer::Scored(score)
             }
-            Found::NoScore(next) => {
+            SubjectScore::NoScore(next) => {
                 if let GateNext::Runs(run) = &next {
                     self.tell(permit, &agent, &call.phase, now, waits(run));
                 }

@@ -8,7 +8,7 @@ use slipway_governance::alert::{Limit, Open, Severity, Step, Topic, judge};
 
 use super::Watch;
 use super::fleet::Watched;
-use super::readings::Found;
+use super::readings::AgentReadings;
 
 /// The open alerts of all agents.
 pub(super) struct OpenAlerts(HashMap<(String, String, String), Vec<Alert>>);
@@ -32,7 +32,7 @@ impl OpenAlerts {
 /// What is known of an agent.
 pub(super) struct Seen<'a> {
     pub agent: &'a Watched,
-    pub found: &'a Found,
+    pub found: &'a AgentReadings,
     pub minutes_down: f64,
     pub open: &'a [Alert],
 }

@@ -12,7 +12,7 @@ use slipway_governance::alert::{Limit, Open, Severity, Step, Topic, judge};
 use super::delivery::Announcements;
 use super::fleet::Watched;
 use super::messages::Outbox;
-use super::readings::Found;
+use super::readings::AgentReadings;
 use crate::alert_delivery::AlertTurn;
 use crate::context::Context;
 
@@ -56,7 +56,7 @@ impl Alerts {
         for agent in fleet {
             let before = open.remove(&agent.key).filter(|standing| standing.uid == agent.row.uid);
             let minutes = down.get(&agent.key).map_or(0.0, |since| now.duration_since(*since).as_secs_f64() / 60.0);
-            let (reading, _) = Found::default().reading(&limit, agent, minutes);
+            let (reading, _) = AgentReadings::default().reading(&limit, agent, minutes);
             match (judge(&limit, reading, before.as_ref().map(|standing| &standing.open), None, now), before) {
                 (Step::Raise { value, level } | Step::Renew { value, level, .. }, before) => {
                     let alert = alert(agent, &limit, value);

@@ -10,7 +10,7 @@ use super::answering::Answering;
 use super::event::{Guarded, TurnEvent};
 use super::{Order, Said};
 use crate::agent::judge;
-use crate::knowledge::{self, Found, MAX_SEARCHES, Passage, Query, Retrieved, Source};
+use crate::knowledge::{self, MAX_SEARCHES, Passage, Query, Retrieved, SearchFindings, Source};
 use crate::record::RetrievalRecord;
 use crate::settings::Strategy;
 
@@ -139,13 +139,13 @@ impl Answering<'_> {
             }
         };
         match found {
-            Some(Found::Passages(passages)) => {
+            Some(SearchFindings::Passages(passages)) => {
                 finish(Ok(&passages));
                 let passages = self.guard_passages(passages).await;
                 result.content = knowledge::found(&passages);
                 passages
             }
-            Some(Found::Nothing { kind, why }) => {
+            Some(SearchFindings::Nothing { kind, why }) => {
                 finish(Err(&kind));
                 (result.content, result.is_error) = (why, true);
                 Vec::new()
