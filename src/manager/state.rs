@@ -20,7 +20,7 @@ use slipway_http::callback::CallbackKey;
 use slipway_http::{ServerLimits, listen, serve};
 use slipway_releases::{self as releases, Context as Releases, watch_all};
 use slipway_state::git::Git;
-use slipway_state::history::{Fault, History};
+use slipway_state::history::{History, HistoryFault};
 use slipway_state::mirror::{Mirror, Options, Rules};
 use slipway_state::serve::{Limits as ServeLimits, Serve};
 use tokio::sync::{Semaphore, watch};
@@ -154,7 +154,7 @@ async fn opened(folder: &std::path::Path, git: &Git, stop: watch::Receiver<bool>
         let (path, git) = (folder.to_owned(), git.clone());
         let why = match tokio::task::spawn_blocking(move || History::open(&path, git)).await {
             Ok(Ok(history)) => return Some(history),
-            Ok(Err(Fault::Busy(why))) => format!("{why}; waiting until it ends"),
+            Ok(Err(HistoryFault::Busy(why))) => format!("{why}; waiting until it ends"),
             Ok(Err(fault)) => fault.to_string(),
             Err(error) => error.to_string(),
         };

@@ -31,7 +31,7 @@ pub use artifact::{
 pub use canonical::{digest, yaml};
 pub use capture::autoscaled;
 pub use diff::{Change, diff};
-pub use fault::Fault;
+pub use fault::ArtifactFault;
 pub use name::plain_name;
 pub use parse::document;
 pub use pinned::{blank, content_of, pinned_content};

@@ -35,7 +35,7 @@ use kube::api::Api;
 use slipway_api::{Agent, condition, gitops, labels};
 use slipway_cluster::Key;
 use slipway_cluster::controller::{self, Failure, Next, Options, Phase};
-use slipway_state::history::Fault;
+use slipway_state::history::HistoryFault;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -102,7 +102,7 @@ impl Failure for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Write(error) => error.category(),
-            Self::History(Fault::Damaged(_)) => "damaged",
+            Self::History(HistoryFault::Damaged(_)) => "damaged",
             Self::History(_) => "history",
         }
     }

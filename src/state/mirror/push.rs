@@ -12,7 +12,7 @@ use url::Url;
 
 use super::Rules;
 use super::trouble::{Trouble, meant};
-use crate::git::{Call, Fault, Finished, Git, Limits, repository};
+use crate::git::{Call, Finished, Git, GitFault, Limits, repository};
 
 const MAIN: &str = "refs/heads/main";
 /// Time limit of name resolution and of connections of ssh.
@@ -213,7 +213,7 @@ fn ssh(call: Call, url: &Url, address: &str, transport: &Transport, known_hosts:
     // Git passes this line to a shell. It has only fixed words and a path made here.
     let command = format!("ssh -F '{}'", config.display());
     if config.to_string_lossy().contains(['\'', '\n', '"', '%']) {
-        return Err(Trouble::Git(Fault::Read("the folder for private files must not have quotes or % in its name".to_owned())));
+        return Err(Trouble::Git(GitFault::Read("the folder for private files must not have quotes or % in its name".to_owned())));
     }
     Ok(call.environment("GIT_SSH_COMMAND", command).environment("GIT_SSH_VARIANT", "ssh"))
 }
