@@ -7,7 +7,7 @@ use url::Url;
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
 use crate::transport::Call;
@@ -24,7 +24,7 @@ pub(crate) struct Anthropic {
 }
 
 impl Anthropic {
-    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, place.base, "https://api.anthropic.com")?;
         let key = settings::key(variables, &[place.key], "")?;
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key, place })

@@ -9,7 +9,7 @@ use crate::answer::{self, Piece, Stop, Usage};
 use crate::aws::{self, Credentials, Scope};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Variables};
 use crate::transport::Call;
@@ -32,7 +32,7 @@ enum Access {
 }
 
 impl Bedrock {
-    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let place = match settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
             None => None,
             Some((_, region)) => {
@@ -109,7 +109,10 @@ impl ProviderApi for Bedrock {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let (url, region) = self.place.as_ref().ok_or_else(|| {
-                Fault::new(FaultKind::Misconfigured, "AWS_REGION is not set; it names the region whose models are used, such as us-east-1")
+                ModelFault::new(
+                    FaultKind::Misconfigured,
+                    "AWS_REGION is not set; it names the region whose models are used, such as us-east-1",
+                )
             })?;
             let mut call = Call::json(url.clone(), &body(request));
             match &self.access {

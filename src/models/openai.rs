@@ -9,7 +9,7 @@ use http::HeaderValue;
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
 use crate::transport::Call;
@@ -28,7 +28,7 @@ pub(crate) struct OpenAi {
 }
 
 impl OpenAi {
-    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, place.base, DEFAULT_BASE)?;
         let own = base.host_str() == Some("api.openai.com");
         let key = settings::key(variables, &[place.key], "Bearer ")?;

@@ -227,7 +227,7 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
-    use slipway_models::{Fault, FaultKind};
+    use slipway_models::{FaultKind, ModelFault};
 
     use super::*;
 
@@ -263,7 +263,7 @@ mod tests {
     async fn a_turn_that_fails_ends_its_stream_with_an_error() {
         let (listener, turn_events) = mpsc::channel(4);
         listener.send(TurnEvent::Text("so ".into())).await.unwrap();
-        listener.send(TurnEvent::Failed(Fault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
+        listener.send(TurnEvent::Failed(ModelFault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
         drop(listener);
         let ids = Ids { conversation: "conv_1".into(), trace: "tr_1".into() };
         let events: Vec<_> = events(turn_events, ids).collect().await;

@@ -328,7 +328,13 @@ fn broke_off(stop: Stop) -> bool {
     }
 }
 
-async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slipway_models::Fault>, listener: &mpsc::Sender<TurnEvent>) {
+async fn tell(
+    agent: &Agent,
+    order: &Order,
+    answer: Answer,
+    failure: Option<slipway_models::ModelFault>,
+    listener: &mpsc::Sender<TurnEvent>,
+) {
     if let Some(fault) = failure {
         let _ = listener.send(TurnEvent::Failed(fault)).await;
         return;

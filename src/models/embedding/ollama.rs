@@ -7,7 +7,7 @@ use super::Purpose;
 use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
-use crate::Fault;
+use crate::ModelFault;
 use crate::settings::{self, Variables};
 use crate::transport::{Call, Transport, TransportLimits};
 
@@ -21,7 +21,7 @@ pub(super) struct Ollama {
 }
 
 impl Ollama {
-    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
         let transport = Transport::new("Ollama", &chosen.model, TransportLimits::default());
         Ok(Self { url: settings::under(&base, "api/embed")?, model: chosen.model.clone(), transport })

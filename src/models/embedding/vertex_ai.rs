@@ -6,7 +6,7 @@ use super::Purpose;
 use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
-use crate::Fault;
+use crate::ModelFault;
 use crate::google::Credentials;
 use crate::settings::Variables;
 use crate::transport::{Call, Transport, TransportLimits};
@@ -21,7 +21,7 @@ pub(super) struct VertexAi {
 }
 
 impl VertexAi {
-    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
         Ok(Self {
             model: chosen.model.clone(),
             shortened: chosen.shortened,

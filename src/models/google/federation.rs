@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::{FILE_VARIABLE, SCOPE, form, nonsense, unusable};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::settings;
 use crate::transport::{Call, Transport};
 
@@ -53,7 +53,7 @@ struct Format {
 }
 
 impl Federation {
-    pub(super) async fn token(&self, transport: &Transport) -> Result<Value, Fault> {
+    pub(super) async fn token(&self, transport: &Transport) -> Result<Value, ModelFault> {
         let subject = self.credential_source.token()?;
         // A token for impersonation only gets the narrowest scope.
         let scope = if self.service_account_impersonation_url.is_some() { IAM_SCOPE } else { SCOPE };
@@ -86,10 +86,10 @@ impl Federation {
 
 impl TokenSource {
     /// Reads the file each time, because the cluster rotates the token.
-    fn token(&self) -> Result<String, Fault> {
+    fn token(&self) -> Result<String, ModelFault> {
         let path = self.file.as_deref().ok_or_else(|| unusable("its credential_source has no file, and no other source is supported"))?;
         let unreadable = |why: &str| {
-            Fault::new(FaultKind::MissingKey, format!("the token's file that the file of {FILE_VARIABLE} names, {path}, {why}"))
+            ModelFault::new(FaultKind::MissingKey, format!("the token's file that the file of {FILE_VARIABLE} names, {path}, {why}"))
         };
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(&format!("cannot be read: {error}")))?;
         let token = if self.format.kind == "json" {
@@ -102,10 +102,10 @@ impl TokenSource {
     }
 }
 
-fn refused(fault: Fault, token: &str, advice: &str) -> Fault {
+fn refused(fault: ModelFault, token: &str, advice: &str) -> ModelFault {
     if fault.retryable() {
         return fault.without(token);
     }
     let message = format!("Google takes no token by the file of {FILE_VARIABLE}: {}; {advice}", fault.message());
-    Fault::new(FaultKind::Unauthorized, message).without(token)
+    ModelFault::new(FaultKind::Unauthorized, message).without(token)
 }

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use slipway_database::Stage;
 use slipway_guards::{Action, Breach, Finding, GuardName, PolicyRule, Ruled, Side};
-use slipway_models::{Fault, Usage};
+use slipway_models::{ModelFault, Usage};
 
 use crate::knowledge::Source;
 
@@ -39,7 +39,7 @@ pub(crate) enum TurnEvent {
     Guard(Guarded),
     Suggestions(Vec<String>),
     /// The last event of a turn that failed.
-    Failed(Fault),
+    Failed(ModelFault),
     /// The last event of a turn that came to an end.
     Done(Answer),
 }

@@ -85,7 +85,7 @@ impl Reader {
         self.model.embedder().id()
     }
 
-    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::Fault> {
+    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::ModelFault> {
         self.model.embed(texts).await
     }
 
@@ -280,7 +280,7 @@ pub(super) fn of_database(fault: Fault) -> Trouble {
     }
 }
 
-pub(super) fn of_model(fault: slipway_models::Fault) -> Trouble {
+pub(super) fn of_model(fault: slipway_models::ModelFault) -> Trouble {
     let passes =
         matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
     if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
