@@ -49,7 +49,7 @@ pub(crate) use build::EVALUATOR;
 pub(crate) use content::canary_artifact;
 pub(crate) use foreign::{Foreign, foreign};
 use pin::Source;
-use resolve::{Fault, Resolved};
+use resolve::{ConditionFault, Resolved};
 use rollout::Rollout;
 use strays::Strays;
 pub(crate) use track_pods::given_up;
@@ -444,7 +444,7 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
 fn resolved(agent: &Agent, workload: &Workload, context: &Context) -> Resolved {
     let invalid = agent.canary().filter(|_| workload.track == Track::Canary).and_then(|canary| canary.fault(&agent.spec));
     if let Some(message) = invalid {
-        return Resolved::Fault(Fault { reason: "InvalidCanary", message: message.to_owned() });
+        return Resolved::Fault(ConditionFault { reason: "InvalidCanary", message: message.to_owned() });
     }
     resolve::resolve(&workload.agent, workload.track, &gather::gather(workload, context), &context.settings)
 }

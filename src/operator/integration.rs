@@ -40,7 +40,7 @@ use crate::caches::integration::Delivered;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::control_port::Sign;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::registry::{Change, Maker, Registered};
 use crate::tool_rules;
 use crate::worker::NAME as WORKER;
@@ -290,7 +290,7 @@ impl Turn<'_> {
     }
 
     /// What came of a test: the worker's word, or why there is none. `began` is when it was asked.
-    fn came(&self, id: &str, outcome: Result<ProbeReply, Fault>, began: Option<Instant>, before: &IntegrationStatus) -> Said {
+    fn came(&self, id: &str, outcome: Result<ProbeReply, ConditionFault>, began: Option<Instant>, before: &IntegrationStatus) -> Said {
         let kind = self.integration.spec.kind().unwrap_or_default();
         let word = match &outcome {
             Ok(reply) if reply.succeeded => "connected",
@@ -318,7 +318,7 @@ impl Turn<'_> {
         };
         let job = job::build(&context.settings, &self.team, self.integration, self.volume.as_deref().unwrap_or_default())?;
         let owner = self.integration.uid().unwrap_or_default();
-        let fault = |reason, message: String| Fault { reason, message };
+        let fault = |reason, message: String| ConditionFault { reason, message };
         let fault = match children::apply(context, ChildKind::Job, &owner, &write::value(&job)?, MANAGER).await? {
             Outcome::Taken => {
                 let name = job.name_any();
@@ -348,7 +348,7 @@ impl Turn<'_> {
         let context = &*self.controller.context;
         let known = self.controller.remember(self.key, |memory| memory.job.as_ref().map(|job| (job.id.clone(), job.begun)));
         let (id, begun) = known.unwrap_or_else(|| (String::new(), Instant::now()));
-        let unavailable = |message: String| Err(Fault { reason: WORKER_UNAVAILABLE, message });
+        let unavailable = |message: String| Err(ConditionFault { reason: WORKER_UNAVAILABLE, message });
         let child = context.caches.children(ChildKind::Job).get(&job_key(self.key)).filter(|child| child.owner == self.integration.uid());
         let Some(child) = child else {
             return Ok(self.came(&id, unavailable("its Job was deleted before it came to the end".to_owned()), None, before));

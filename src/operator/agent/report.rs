@@ -24,7 +24,7 @@ use slipway_cluster::write;
 use super::apply::Applied;
 use super::build::selector;
 use super::pin::{self, Source};
-use super::resolve::{Fault, Resolved};
+use super::resolve::{ConditionFault, Resolved};
 use super::{Controller, MANAGER, Progress, canary, flagger, routing};
 use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
@@ -93,7 +93,7 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::S
 /// All that a status is made from.
 #[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
 pub(super) struct Observed {
-    pub fault: Option<Fault>,
+    pub fault: Option<ConditionFault>,
     pub waits: Option<String>,
     /// None while nobody can say; then what was said before stands.
     pub warnings: Option<Vec<Finding>>,
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_an_agent_is_said_once() {
-        let fault = Some(Fault { reason: "ToolNotFound", message: "spec.tools[0]: there is no Tool nope".to_owned() });
+        let fault = Some(ConditionFault { reason: "ToolNotFound", message: "spec.tools[0]: there is no Tool nope".to_owned() });
         for (seen, expected) in [
             (observed(deployment(1, 1, 1, 1)), ["True", "False", "False", "True"]),
             (observed(deployment(2, 1, 2, 3)), ["True", "True", "False", "True"]),

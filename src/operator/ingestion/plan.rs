@@ -11,7 +11,7 @@ use slipway_cluster::cached::Guarded;
 
 use crate::caches::child::{JobOutcome, JobState};
 use crate::caches::secret::SecretState;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::integrations::OpenedSource;
 use crate::tenancy::knowledge::{Progress, Stage};
 
@@ -40,7 +40,7 @@ pub(super) struct Seen<'a> {
     /// The team's volume.
     pub volume: Option<&'a str>,
     /// The source with what its integration gives, or why that is nothing. None of a source that names none.
-    pub opened: Option<Result<&'a OpenedSource, &'a Fault>>,
+    pub opened: Option<Result<&'a OpenedSource, &'a ConditionFault>>,
     /// The Secret of the source.
     pub secret: Option<&'a SecretState>,
     pub secrets_known: bool,
@@ -302,7 +302,7 @@ mod tests {
         let volume = Some("files");
         let source = serde_yaml::from_str("{s3: {bucket: docs, endpoint: 'https://s.example'}, credentialsSecret: in-s}").unwrap();
         let opened = OpenedSource { source, is_opened: true };
-        let absent = Fault { reason: "IntegrationNotFound", message: "integration: there is none".to_owned() };
+        let absent = ConditionFault { reason: "IntegrationNotFound", message: "integration: there is none".to_owned() };
         for (spec, seen, expected) in [
             ("upload: up_1", there(), "starts"),
             ("upload: up_1", seen(None), "waits KnowledgeBaseNotFound"),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::plan::{Job, Unanswered};
 use super::probe::Permit;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 /// For how long the status that was written last is believed more than the one in the cache.
 const BEHIND: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ impl Memory {
     }
 
     /// Nobody carried a test out; how often in a row.
-    pub(super) fn unanswered(&mut self, fault: &Fault) -> u32 {
+    pub(super) fn unanswered(&mut self, fault: &ConditionFault) -> u32 {
         (self.tested, self.job) = (Some(Instant::now()), None);
         let times = self.unanswered.as_ref().map_or(0, |before| before.times).saturating_add(1);
         self.unanswered = Some(Unanswered { fault: fault.clone(), times });

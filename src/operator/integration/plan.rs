@@ -13,7 +13,7 @@ use slipway_egress::{Blocked, Egress};
 use url::Url;
 
 use crate::caches::secret::{SecretState, keyed_hash};
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 /// For how long an Integration and its Secret stay as they are before they are tested: what is applied together is tested once.
 const QUIET: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(super) struct Seen<'a> {
 /// Tests in a row that nobody carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unanswered {
-    pub fault: Fault,
+    pub fault: ConditionFault,
     pub times: u32,
 }
 
@@ -86,7 +86,7 @@ pub(super) enum Step {
     /// The Secrets of the namespace are yet to be read, so that nothing can be said.
     Wait,
     /// It cannot be tested; after so long it is tried again, if that is known.
-    Settle(Fault, Option<Duration>),
+    Settle(ConditionFault, Option<Duration>),
     /// It is tested, or looked at again, after this while.
     Later(Duration),
     /// The worker is asked. The id goes into the status.
@@ -192,7 +192,7 @@ pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -
         Job::Earlier if is_local => Step::Clear,
         _ if is_local => Step::StartJob { id },
         _ if seen.has_worker => Step::Test { id },
-        _ => Step::Settle(Fault { reason: WORKER_UNAVAILABLE, message: "the team's worker is not ready".to_owned() }, None),
+        _ => Step::Settle(ConditionFault { reason: WORKER_UNAVAILABLE, message: "the team's worker is not ready".to_owned() }, None),
     }
 }
 
@@ -207,26 +207,29 @@ fn held_back(seen: &Seen<'_>, is_changed: bool) -> Option<Step> {
 }
 
 /// What keeps it from being tested until somebody changes something.
-fn obstacle(seen: &Seen<'_>, login: &Login) -> Option<Fault> {
+fn obstacle(seen: &Seen<'_>, login: &Login) -> Option<ConditionFault> {
     if !seen.is_of_team {
         let namespace = seen.integration.metadata.namespace.as_deref().unwrap_or_default();
         let message =
             format!("namespace {namespace} belongs to no Team; integrations are in namespaces named team-<slug> (kubectl get teams)");
-        return Some(Fault { reason: "NotATeamNamespace", message });
+        return Some(ConditionFault { reason: "NotATeamNamespace", message });
     }
     let Some(kind) = seen.integration.spec.kind() else {
-        return Some(Fault { reason: "Invalid", message: "spec: must have exactly one of the fields that say what it is".to_owned() });
+        return Some(ConditionFault {
+            reason: "Invalid",
+            message: "spec: must have exactly one of the fields that say what it is".to_owned(),
+        });
     };
     if kind == IntegrationType::Local && seen.volume.is_none() {
         let message = "spec.local: the Team names no volume with files in spec.knowledgeVolume".to_owned();
-        return Some(Fault { reason: "VolumeNotNamed", message });
+        return Some(ConditionFault { reason: "VolumeNotNamed", message });
     }
     refused_server(seen, kind).or_else(|| refused_login(seen, kind, login))
 }
 
 /// A server that is forbidden as it is written. What its name resolves to, the worker finds out.
-fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<Fault> {
-    let fault = |reason, what: String| Some(Fault { reason, message: format!("spec.{}: {what}", kind.field()) });
+fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<ConditionFault> {
+    let fault = |reason, what: String| Some(ConditionFault { reason, message: format!("spec.{}: {what}", kind.field()) });
     let url = match Url::parse(&seen.integration.spec.server()?) {
         Ok(url) => url,
         Err(error) => return fault("Invalid", format!("has a URL that cannot be read: {error}")),
@@ -238,10 +241,10 @@ fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<Fault> {
     }
 }
 
-fn refused_login(seen: &Seen<'_>, kind: IntegrationType, login: &Login) -> Option<Fault> {
+fn refused_login(seen: &Seen<'_>, kind: IntegrationType, login: &Login) -> Option<ConditionFault> {
     let (integration, spec) = (seen.integration, &seen.integration.spec);
     let secret = spec.secret(name(integration))?;
-    let fault = |reason, what: String| Some(Fault { reason, message: format!("credentialsSecret: Secret {secret} {what}") });
+    let fault = |reason, what: String| Some(ConditionFault { reason, message: format!("credentialsSecret: Secret {secret} {what}") });
     let Some(state) = seen.secret else {
         let is_needed = kind.info().needs_login() || spec.credentials_secret.is_some();
         return if is_needed { fault("SecretMissing", "does not exist in this namespace".to_owned()) } else { None };

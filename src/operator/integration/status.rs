@@ -14,7 +14,7 @@ use slipway_cluster::event::EventSpec;
 
 use super::plan::{Login, WORKER_UNAVAILABLE};
 use crate::caches::integration::Delivered;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 pub(super) const CONNECTED: &str = "Connected";
 /// The reason of a failure in whose words there is none that can be used.
@@ -63,7 +63,7 @@ impl Steps<'_> {
 
     /// It cannot be tested, or nobody carried the test out. Who asked for a test has an answer, which says nothing of what there is
     /// once that is mended.
-    pub(super) fn settled(&self, fault: &Fault) -> IntegrationStatus {
+    pub(super) fn settled(&self, fault: &ConditionFault) -> IntegrationStatus {
         let last = self.before.last_test.as_ref();
         let asked = self.integration.asked_test().filter(|asked| last.is_none_or(|last| last.id != *asked));
         let answer = asked.map(|asked| IntegrationTest {

@@ -111,7 +111,7 @@ fn refusal(message: &str) -> Option<(&'static str, &str)> {
 mod tests {
     use super::*;
     use crate::agent::report::tests::{agent, deployment, observed};
-    use crate::agent::resolve::Fault;
+    use crate::agent::resolve::ConditionFault;
     use crate::caches::pods::Problem;
 
     fn problem(reason: &str, fatal: bool) -> Problem {
@@ -122,7 +122,7 @@ mod tests {
     fn an_agent_serves_or_not_and_moves_or_not() {
         use Motion::{Reconciling, Settled, Stalled};
         use Phase::{Failed, Pending, Running, Terminated};
-        let fault = || Some(Fault { reason: "ToolNotFound", message: "spec.tools[0]".to_owned() });
+        let fault = || Some(ConditionFault { reason: "ToolNotFound", message: "spec.tools[0]".to_owned() });
         let refused = |message: &str, state: DeploymentState| DeploymentState { refused: Some(message.to_owned()), ..state };
         let stuck = |state| DeploymentState { stuck: Some(("ProgressDeadlineExceeded".to_owned(), String::new())), ..state };
         let stale = |state| DeploymentState { current: false, ..state };

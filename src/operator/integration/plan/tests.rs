@@ -240,7 +240,7 @@ fn an_interval_is_over_when_it_is() {
 
 #[test]
 fn a_test_that_nobody_carried_out_is_tried_again() {
-    let fault = Fault { reason: WORKER_UNAVAILABLE, message: "m".to_owned() };
+    let fault = ConditionFault { reason: WORKER_UNAVAILABLE, message: "m".to_owned() };
     let waits = |times: u32, seen: Look| {
         let unanswered = Some(Unanswered { fault: fault.clone(), times });
         Case { seen, ..Case::of(PROMETHEUS) }.with(|case| case.unanswered = unanswered)
