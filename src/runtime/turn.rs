@@ -285,11 +285,11 @@ async fn conclude(
     agent: &Agent,
     order: &Order,
     lease: Option<Lease>,
-    outcome: answering::Outcome,
+    outcome: answering::TurnOutcome,
     sample: Option<Sample>,
     listener: &mpsc::Sender<TurnEvent>,
 ) {
-    let answering::Outcome { mut answer, failure, mut transcript, said, retrieved } = outcome;
+    let answering::TurnOutcome { mut answer, failure, mut transcript, said, retrieved } = outcome;
     let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
     for message in &mut transcript {
         message.interrupted = broke_off(answer.stop);

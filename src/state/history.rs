@@ -31,7 +31,7 @@ use jiff::Timestamp;
 use slipway_release::{Artifact, Current, Status};
 
 pub use cache::{Row, Summary};
-use change::{Change, Operation, Outcome};
+use change::{Change, ChangeOutcome, Operation};
 pub use fault::HistoryFault;
 use objects::ObjectReader;
 use repack::Repacker;
@@ -316,7 +316,9 @@ impl History {
         match self.repository(namespace, create)? {
             Some(repository) => repository.submit(change).map(|outcome| recorded(&outcome)),
             // No release, so no tombstone.
-            None if matches!(change.operation, Operation::Tombstone) => Ok(recorded(&Outcome { version: 0, commit: None, is_new: false })),
+            None if matches!(change.operation, Operation::Tombstone) => {
+                Ok(recorded(&ChangeOutcome { version: 0, commit: None, is_new: false }))
+            }
             None => Err(HistoryFault::Missing(format!("namespace {namespace} has no release history yet"))),
         }
     }
@@ -361,7 +363,7 @@ fn change(namespace: &str, transition: Transition, text: String, operation: Oper
     Change { namespace: namespace.to_owned(), agent: transition.agent, author: transition.author, when: transition.when, text, operation }
 }
 
-fn recorded(outcome: &Outcome) -> Recorded {
+fn recorded(outcome: &ChangeOutcome) -> Recorded {
     let commit = outcome.commit.map(|commit| commit.to_string()).unwrap_or_default();
     Recorded { version: outcome.version, commit, is_new: outcome.is_new }
 }

@@ -34,7 +34,7 @@ const MAX_HELD_BYTES: usize = 1 << 20;
 const RELEASED_BYTES: usize = 16 * 1024;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
-pub(super) struct Outcome {
+pub(super) struct TurnOutcome {
     pub(super) answer: Answer,
     pub(super) failure: Option<ModelFault>,
     pub(super) transcript: Vec<NewMessage>,
@@ -415,7 +415,7 @@ impl<'a> Answering<'a> {
     }
 
     /// Takes stock: what is answered, what is kept, what is counted.
-    pub(super) fn end(mut self, ended: Result<Stop, ModelFault>, took: Duration) -> Outcome {
+    pub(super) fn end(mut self, ended: Result<Stop, ModelFault>, took: Duration) -> TurnOutcome {
         self.take_rest();
         let text = std::mem::take(&mut *self.partial());
         let (stop, failure) = match ended {
@@ -440,7 +440,7 @@ impl<'a> Answering<'a> {
         let usage = self.record.used();
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
         let retrieved = self.findings.passages.into_iter().map(|passage| passage.content).collect();
-        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
+        TurnOutcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
     }
 
     /// What was held back when the turn was cut off belongs to what is kept of it.

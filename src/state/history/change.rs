@@ -43,7 +43,7 @@ pub(super) enum Operation {
 
 /// The result of a change.
 #[derive(Debug, Clone)]
-pub(super) struct Outcome {
+pub(super) struct ChangeOutcome {
     /// 0 if the change is of no version.
     pub version: u64,
     /// The commit that has the change. None in a repository without commits.
@@ -72,7 +72,7 @@ impl Head {
         change: &Change,
         objects: &ObjectReader,
         batch: &mut ObjectBatch,
-    ) -> Result<(Outcome, Option<CommitEffect>), HistoryFault> {
+    ) -> Result<(ChangeOutcome, Option<CommitEffect>), HistoryFault> {
         // Set once files are edited: every check comes before.
         self.is_inconsistent = false;
         let effect = CommitEffect { agent: change.agent.clone(), ..CommitEffect::default() };
@@ -87,7 +87,7 @@ impl Head {
         };
         let effect = edit.effect;
         self.is_inconsistent = false;
-        Ok((Outcome { version, commit: None, is_new }, is_new.then_some(effect)))
+        Ok((ChangeOutcome { version, commit: None, is_new }, is_new.then_some(effect)))
     }
 }
 

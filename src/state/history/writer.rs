@@ -12,7 +12,7 @@ use gix::objs::Kind;
 
 use super::branch::Lock;
 use super::cache::{CommitEffect, Location};
-use super::change::{Change, Outcome};
+use super::change::{Change, ChangeOutcome};
 use super::message::Commit;
 use super::objects::ObjectReader;
 use super::pack::ObjectBatch;
@@ -35,7 +35,7 @@ const MAX_STATUS_FILES: usize = 256;
 /// A change in the queue.
 pub(super) struct PendingWrite {
     pub change: Change,
-    result: Mutex<Option<Result<Outcome, HistoryFault>>>,
+    result: Mutex<Option<Result<ChangeOutcome, HistoryFault>>>,
     /// Whether the thread of this change writes the next group. Guarded with `wake`.
     is_leader: Mutex<bool>,
     wake: Condvar,
@@ -106,7 +106,7 @@ impl From<HistoryFault> for Stop {
 
 impl Repository {
     /// Makes a change. It is durable when this returns.
-    pub(super) fn submit(&self, change: Change) -> Result<Outcome, HistoryFault> {
+    pub(super) fn submit(&self, change: Change) -> Result<ChangeOutcome, HistoryFault> {
         let write = Arc::new(PendingWrite { change, result: Mutex::default(), is_leader: Mutex::default(), wake: Condvar::new() });
         {
             let mut queue = locked(&self.queue);
@@ -265,7 +265,7 @@ impl Repository {
     }
 
     /// The outcome of an earlier change that recorded a release of the same name.
-    fn find_recorded(&self, change: &Change, head: &Head, objects: &ObjectReader) -> Result<Option<Outcome>, HistoryFault> {
+    fn find_recorded(&self, change: &Change, head: &Head, objects: &ObjectReader) -> Result<Option<ChangeOutcome>, HistoryFault> {
         let Some(name) = change.release() else { return Ok(None) };
         let location = if let Some(location) = head.group_releases.get(name) {
             Some(location.clone())
@@ -281,7 +281,7 @@ impl Repository {
                 location.agent, change.agent
             )));
         }
-        Ok(Some(Outcome { version: location.version, commit: Some(location.commit), is_new: false }))
+        Ok(Some(ChangeOutcome { version: location.version, commit: Some(location.commit), is_new: false }))
     }
 }
 

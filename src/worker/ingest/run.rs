@@ -13,7 +13,7 @@ use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, S
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::document::{Outcome, Reader, Trouble};
+use super::document::{DocumentOutcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
 use super::vectors;
 use outage::{MAX_OUTAGE, Outage, RETRY_INTERVAL, patiently};
@@ -307,29 +307,31 @@ impl Walk<'_> {
         self.progress.change(|report| {
             report.seen += 1;
             match &outcome {
-                Outcome::Same => report.unchanged += 1,
-                Outcome::Gone => report.seen -= 1,
-                Outcome::Written { pages, chunks } => {
+                DocumentOutcome::Same => report.unchanged += 1,
+                DocumentOutcome::Gone => report.seen -= 1,
+                DocumentOutcome::Written { pages, chunks } => {
                     report.changed += 1;
                     report.pages += pages;
                     report.chunks += chunks;
                 }
-                Outcome::Refused(error) => fail(report, item, &error.to_string()),
-                Outcome::Failed(why) | Outcome::Full(why) => fail(report, item, why),
+                DocumentOutcome::Refused(error) => fail(report, item, &error.to_string()),
+                DocumentOutcome::Failed(why) | DocumentOutcome::Full(why) => fail(report, item, why),
             }
         });
         match outcome {
-            Outcome::Gone => {}
+            DocumentOutcome::Gone => {}
             // The source has handed it out.
-            Outcome::Same | Outcome::Written { .. } | Outcome::Failed(_) => (self.refusals, self.away) = (0, Outage::default()),
-            Outcome::Refused(error) => {
+            DocumentOutcome::Same | DocumentOutcome::Written { .. } | DocumentOutcome::Failed(_) => {
+                (self.refusals, self.away) = (0, Outage::default())
+            }
+            DocumentOutcome::Refused(error) => {
                 self.refusals += 1;
                 self.has_refusals = true;
                 if self.refusals >= self.most_refusals {
                     self.halt.get_or_insert(Halt::Refused { document: item.uri.clone(), error });
                 }
             }
-            Outcome::Full(words) => {
+            DocumentOutcome::Full(words) => {
                 self.halt.get_or_insert(Halt::Full(words));
             }
         }
@@ -337,7 +339,7 @@ impl Walk<'_> {
     }
 
     /// Reads a document, as often as it takes.
-    async fn read(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<Outcome> {
+    async fn read(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<DocumentOutcome> {
         let mut outage = Outage::default();
         loop {
             match self.attempt(item, known).await {
@@ -359,7 +361,7 @@ impl Walk<'_> {
 
     /// A document that the source does not answer for is refused by it once the outage has lasted too long, and so are those
     /// behind it, each after one attempt, until one is handed out.
-    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<Outcome, Trouble> {
+    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<DocumentOutcome, Trouble> {
         match self.reader.read(self.ingestion, self.source, item, known).await {
             Err(Trouble::Away(error)) if !self.away.goes_on() => self.reader.refuse(self.ingestion, item, error).await,
             read => read,
@@ -367,10 +369,10 @@ impl Walk<'_> {
     }
 
     /// Marks a document that is not read as one that the source has.
-    async fn leave(&self, item: &Item, words: String) -> anyhow::Result<Outcome> {
+    async fn leave(&self, item: &Item, words: String) -> anyhow::Result<DocumentOutcome> {
         let seen = [Listed { version: None, ..self.reader.listed(item) }];
         patiently("a document that is left", || self.ingestion.mark_seen(&seen)).await?;
-        Ok(Outcome::Full(words))
+        Ok(DocumentOutcome::Full(words))
     }
 }
 
