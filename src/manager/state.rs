@@ -22,7 +22,7 @@ use slipway_releases::{self as releases, Context as Releases, watch_all};
 use slipway_state::git::Git;
 use slipway_state::history::{History, HistoryFault};
 use slipway_state::mirror::{Mirror, Options, Rules};
-use slipway_state::serve::{Limits as ServeLimits, Serve};
+use slipway_state::serve::{Serve, ServeLimits};
 use tokio::sync::{Semaphore, watch};
 
 use crate::arguments::Arguments;

@@ -25,8 +25,8 @@ mod tombstone;
 pub mod wire;
 
 pub use artifact::{
-    AgentBlock, Artifact, Deployment, Further, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resolved, Resources,
-    Runtime,
+    AgentBlock, Artifact, Deployment, Further, Governance, GovernanceLimits, Memory, Metadata, Model, PodTemplate, Price, Resolved,
+    Resources, Runtime,
 };
 pub use canonical::{digest, yaml};
 pub use capture::autoscaled;

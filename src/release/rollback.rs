@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use slipway_api::AgentSpec;
 use slipway_api::agent;
 
-use crate::artifact::{Artifact, Governance, Limits, PodTemplate, Price, Resources};
+use crate::artifact::{Artifact, Governance, GovernanceLimits, PodTemplate, Price, Resources};
 use crate::diff::changes;
 use crate::read::tree;
 use crate::{ArtifactFault, Resolved};
@@ -152,7 +152,7 @@ fn governance(governance: &Governance) -> Result<Option<agent::Governance>, Arti
     Ok((block != agent::Governance::default()).then_some(block))
 }
 
-fn limits(limits: &Limits) -> agent::Limits {
+fn limits(limits: &GovernanceLimits) -> agent::Limits {
     agent::Limits {
         max_tokens_per_request: limits.max_tokens_per_request,
         requests_per_minute: limits.requests_per_minute,

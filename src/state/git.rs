@@ -74,7 +74,7 @@ pub enum GitFault {
 
 /// A child that exceeds these is killed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct GitLimits {
     pub(crate) time: Duration,
     pub(crate) bytes: usize,
 }
@@ -218,7 +218,7 @@ impl Call {
     }
 
     /// Runs the child to its end, without input.
-    pub(crate) async fn run(mut self, limits: Limits) -> Result<Finished, GitFault> {
+    pub(crate) async fn run(mut self, limits: GitLimits) -> Result<Finished, GitFault> {
         let secrets = std::mem::take(&mut self.secrets);
         self.start()?.finish(limits, &secrets).await
     }

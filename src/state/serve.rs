@@ -41,7 +41,7 @@ const SETTINGS: [(&str, &str); 8] = [
 ];
 
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ServeLimits {
     /// Concurrent children.
     pub children: usize,
     /// Concurrent children of one repository, so that slow readers of one team do not block others.
@@ -54,7 +54,7 @@ pub struct Limits {
     pub body: u64,
 }
 
-impl Default for Limits {
+impl Default for ServeLimits {
     fn default() -> Self {
         Self { children: 8, of_one: 2, queue: Duration::from_mins(1), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
     }
@@ -65,7 +65,7 @@ impl Default for Limits {
 pub struct Serve {
     git: Git,
     folder: PathBuf,
-    limits: Limits,
+    limits: ServeLimits,
     slots: Arc<Semaphore>,
     /// By repository, while requests use it.
     shares: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
@@ -85,7 +85,7 @@ pub fn place(path: &str) -> Option<(&str, &str)> {
 }
 
 impl Serve {
-    pub fn new(git: Git, folder: impl Into<PathBuf>, limits: Limits) -> Self {
+    pub fn new(git: Git, folder: impl Into<PathBuf>, limits: ServeLimits) -> Self {
         Self { git, folder: folder.into(), limits, slots: Arc::new(Semaphore::new(limits.children)), shares: Arc::default() }
     }
 

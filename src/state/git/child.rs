@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{GitFault, Limits, Scrubbed};
+use super::{GitFault, GitLimits, Scrubbed};
 
 /// How long output of descendants is awaited after the program has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(200);
@@ -52,7 +52,7 @@ impl Child {
     }
 
     /// Collects the output until the end.
-    pub(super) async fn finish(mut self, limits: Limits, secrets: &[String]) -> Result<Finished, GitFault> {
+    pub(super) async fn finish(mut self, limits: GitLimits, secrets: &[String]) -> Result<Finished, GitFault> {
         let read_error = |error: io::Error| GitFault::Read(error.to_string());
         let (stdin, stdout, stderr) = self.streams().map_err(read_error)?;
         drop(stdin);

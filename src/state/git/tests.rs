@@ -6,7 +6,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::*;
 
-const LIMITS: Limits = Limits { time: Duration::from_secs(20), bytes: 1 << 20 };
+const LIMITS: GitLimits = GitLimits { time: Duration::from_secs(20), bytes: 1 << 20 };
 
 fn script(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("program");
@@ -80,7 +80,7 @@ async fn secrets_lie_in_files_that_others_cannot_read_and_are_removed() {
 async fn limits_end_a_child_with_all_that_it_started() {
     let folder = TempDir::new().unwrap();
     let git = Git::new(script(folder.path(), "eval \"$1\""), folder.path(), ours()).unwrap();
-    let short = Limits { time: Duration::from_millis(300), bytes: 1000 };
+    let short = GitLimits { time: Duration::from_millis(300), bytes: 1000 };
     let pids = folder.path().join("pids");
     let sleeper = format!("sleep 60 & echo $! >{0}; echo $$ >>{0}; sleep 60", pids.display());
     let began = Instant::now();

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::repository::{PACK_FOLDER, locked};
 use super::{HistoryFault, disk, pack};
-use crate::git::{Git, Limits};
+use crate::git::{Git, GitLimits};
 
 /// A repository with more packs is repacked. Geometric packs alone are some twenty for a million objects.
 const MAX_PACKS: usize = 40;
@@ -27,7 +27,7 @@ const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// New packs after which the repository is opened again, as gix sizes its table of packs when it opens one.
 const MAX_PACKS_SINCE_OPEN: usize = 256;
 /// Bounds of one `git repack`.
-const LIMITS: Limits = Limits { time: Duration::from_mins(30), bytes: 64 * 1024 };
+const LIMITS: GitLimits = GitLimits { time: Duration::from_mins(30), bytes: 64 * 1024 };
 /// Packs are rolled up until each has at least twice the objects of the next smaller one. Versions of one file follow
 /// each other in the order in which git compares objects, so that a small window finds their deltas.
 const ARGUMENTS: [&str; 6] = ["repack", "-d", "-q", "-n", "--geometric=2", "--window=4"];

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::Rules;
 use super::trouble::{Trouble, meant};
-use crate::git::{Call, Finished, Git, GitFault, Limits, repository};
+use crate::git::{Call, Finished, Git, GitFault, GitLimits, repository};
 
 const MAIN: &str = "refs/heads/main";
 /// Time limit of name resolution and of connections of ssh.
@@ -21,8 +21,8 @@ const CONNECT_SECONDS: &str = "10";
 /// Seconds without data after which https fails.
 const IDLE_SECONDS: &str = "30";
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-const LOCAL_LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: MAX_OUTPUT_BYTES };
-const PROBE_LIMITS: Limits = Limits { time: Duration::from_secs(20), bytes: MAX_OUTPUT_BYTES };
+const LOCAL_LIMITS: GitLimits = GitLimits { time: Duration::from_secs(30), bytes: MAX_OUTPUT_BYTES };
+const PROBE_LIMITS: GitLimits = GitLimits { time: Duration::from_secs(20), bytes: MAX_OUTPUT_BYTES };
 
 const MIRROR_PROFILE: EgressProfile = EgressProfile { name: "the mirror", setting: "state.mirror.allow", user_agent: "" };
 
@@ -86,7 +86,7 @@ impl Pusher {
         let refspec = format!("{ours}:refs/heads/{}", place.branch);
         let arguments = ["push", "--porcelain", "--no-verify", "--", &place.url, &refspec];
         let push = reach(&self.git, &self.rules, remote, &place, &arguments).await?.within(&repository);
-        let pushed = push.run(Limits { time: self.time, bytes: MAX_OUTPUT_BYTES }).await?;
+        let pushed = push.run(GitLimits { time: self.time, bytes: MAX_OUTPUT_BYTES }).await?;
         if pushed.status.success() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use slipway_database::Fault;
 use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, Listed, NewChunk};
 use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
-use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
 use slipway_models::FaultKind;
 use slipway_models::embedding::{PassageEmbedder, Vector};
@@ -251,9 +251,9 @@ impl io::Write for HashWriter<'_> {
 }
 
 /// Pages that are pictures take seconds each.
-fn limits(format: Format) -> Limits {
-    let wait = if format == Format::Pdf { PDF_TIMEOUT } else { Limits::default().wait };
-    Limits { wait, ..Limits::default() }
+fn limits(format: Format) -> ExtractionLimits {
+    let wait = if format == Format::Pdf { PDF_TIMEOUT } else { ExtractionLimits::default().wait };
+    ExtractionLimits { wait, ..ExtractionLimits::default() }
 }
 
 async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<DocumentOutcome, Trouble> {
