@@ -48,7 +48,7 @@ use apply::Applied;
 pub(crate) use build::EVALUATOR;
 pub(crate) use content::canary_artifact;
 pub(crate) use foreign::{Foreign, foreign};
-use pin::Source;
+use pin::SpecSource;
 use resolve::{ConditionFault, Resolved};
 use rollout::Rollout;
 use strays::Strays;
@@ -316,7 +316,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         return Err(error);
     }
     let Progress { resolved, applied, .. } = progress;
-    let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
+    let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != SpecSource::Nothing;
     let waits = is_unknown || applied.left.is_some() || flagger::is_moving(key, context);
     let next = if waits { WAITING_INTERVAL } else { RESYNC };
     Ok([Some(next), sooner, canary_next].into_iter().flatten().min())

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::knowledge::Source;
+use crate::knowledge::PassageSource;
 use crate::turn::{self, Answer, Caller, Guarded, Order, Said, Stop, TurnEvent};
 use crate::{failure, ids};
 
@@ -89,7 +89,7 @@ enum Part<'a> {
         duration_ms: u128,
     },
     Sources {
-        sources: &'a [Source],
+        sources: &'a [PassageSource],
         /// Ids of knowledge bases that did not answer.
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
         unavailable: &'a [String],

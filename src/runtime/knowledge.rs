@@ -19,7 +19,7 @@ use slipway_tools::Builtins;
 
 use crate::settings::KnowledgeBases;
 use base::{Asked, Base, Unfound};
-pub(crate) use passage::{Passage, Source, before, found};
+pub(crate) use passage::{Passage, PassageSource, before, found};
 pub(crate) use query::Query;
 pub(crate) use tool::{SearchFindings, wanted};
 

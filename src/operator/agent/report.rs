@@ -23,7 +23,7 @@ use slipway_cluster::write;
 
 use super::apply::Applied;
 use super::build::selector;
-use super::pin::{self, Source};
+use super::pin::{self, SpecSource};
 use super::resolve::{ConditionFault, Resolved};
 use super::{Controller, MANAGER, Progress, canary, flagger, routing};
 use crate::caches::ChildKind;
@@ -59,7 +59,7 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::S
             _ => applied.fault.clone(),
         },
         waits: match plan {
-            Resolved::Unknown(_) if pin::source(agent) == Source::Nothing => applied.left.clone(),
+            Resolved::Unknown(_) if pin::source(agent) == SpecSource::Nothing => applied.left.clone(),
             Resolved::Unknown(what) => Some(format!("waiting to read {what}")),
             _ => applied.left.clone(),
         },

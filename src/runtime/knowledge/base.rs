@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{Passage, Source};
+use super::{Passage, PassageSource};
 use crate::agent;
 
 /// How long a search may take, and of that the embedding. Without optimisation the built-in model is twenty times slower.
@@ -152,7 +152,7 @@ impl Base {
             content,
             section: (!section.is_empty()).then(|| section.join(" / ")),
             cosine,
-            source: Source { source, filename, page, document_id, chunk_id, kb_id: self.kb_id.clone(), score },
+            source: PassageSource { source, filename, page, document_id, chunk_id, kb_id: self.kb_id.clone(), score },
         }
     }
 }

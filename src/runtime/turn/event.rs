@@ -8,7 +8,7 @@ use slipway_database::Stage;
 use slipway_guards::{Action, Breach, Finding, GuardName, PolicyRule, Ruled, Side};
 use slipway_models::{ModelFault, Usage};
 
-use crate::knowledge::Source;
+use crate::knowledge::PassageSource;
 
 /// In place of the name of a tool that there is not: the model made it up, and no guard has judged it.
 pub(crate) const UNKNOWN: &str = "unknown";
@@ -33,7 +33,7 @@ pub(crate) enum TurnEvent {
     },
     /// Where an answer may come from, and the knowledge bases that did not answer.
     Sources {
-        sources: Vec<Source>,
+        sources: Vec<PassageSource>,
         unavailable: Vec<String>,
     },
     Guard(Guarded),
