@@ -54,7 +54,7 @@ pub(crate) struct StateRoleSettings {
     callback_key: CallbackKeySource,
     platform_namespace: String,
     rules: Rules,
-    releases: releases::Settings,
+    releases: releases::ReleaseSettings,
     instance: String,
 }
 
@@ -71,7 +71,7 @@ impl StateRoleSettings {
                 .map_or_else(|| CallbackKeySource::File(arguments.callback_key_file.clone()), CallbackKeySource::Held),
             platform_namespace: arguments.platform_namespace.clone(),
             rules: Rules { allow: arguments.mirror_allow()?, files: arguments.mirror_files.clone() },
-            releases: releases::Settings {
+            releases: releases::ReleaseSettings {
                 watch_namespaces: namespaces(arguments),
                 max_concurrent_reconciles: arguments.max_concurrent_reconciles,
                 allow_heuristic_gate: arguments.allow_heuristic_gate,

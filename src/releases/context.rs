@@ -34,7 +34,7 @@ use super::shown::Shown;
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct ReleaseSettings {
     /// Only these namespaces are looked at; empty means all.
     pub watch_namespaces: Vec<String>,
     pub max_concurrent_reconciles: usize,
@@ -48,7 +48,7 @@ pub type Moved = Box<dyn Fn(&str) + Send + Sync>;
 /// All that the release controller knows.
 pub struct Context {
     pub(super) client: Client,
-    pub(super) settings: Settings,
+    pub(super) settings: ReleaseSettings,
     pub(super) metrics: Metrics,
     pub(super) events: Events,
     pub(super) tasks: Tasks,
@@ -83,7 +83,7 @@ struct Running {
 }
 
 impl Context {
-    pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
+    pub fn new(client: Client, settings: ReleaseSettings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
         Self {
             client,
             settings,

@@ -40,7 +40,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use act::Error;
-pub use context::{Context, Moved, Settings, watch_all};
+pub use context::{Context, Moved, ReleaseSettings, watch_all};
 use history::AgentHistory;
 pub use run::is_judged;
 use seen::{Asked, Patience, Seen};
