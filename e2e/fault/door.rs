@@ -70,14 +70,14 @@ struct State {
     killed: bool,
     written: usize,
     held: Held,
-    asked: Vec<Asked>,
+    asked: Vec<CountedRequest>,
     last: Option<Instant>,
     streams: Vec<TcpStream>,
 }
 
 /// A request that came to the door; leases and watches are not counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct CountedRequest {
     pub method: String,
     pub resource: String,
     pub is_write: bool,
@@ -163,12 +163,12 @@ impl Door {
     }
 
     /// The requests since [`Self::count`].
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<CountedRequest> {
         self.shared.lock().asked.clone()
     }
 
     /// The writes among them, by method and kind.
-    pub fn writes(&self) -> BTreeMap<Asked, usize> {
+    pub fn writes(&self) -> BTreeMap<CountedRequest, usize> {
         let mut writes = BTreeMap::new();
         for asked in self.asked().into_iter().filter(|asked| asked.is_write) {
             *writes.entry(asked).or_default() += 1;
@@ -306,7 +306,7 @@ impl Shared {
             drop(self.turned.wait_while(state, is_here).unwrap_or_else(PoisonError::into_inner));
             return Ok((false, true));
         }
-        state.asked.push(Asked { method: request.method.clone(), resource, is_write });
+        state.asked.push(CountedRequest { method: request.method.clone(), resource, is_write });
         state.written += usize::from(is_write);
         let written = state.written;
         match state.armed.filter(|(at, _)| is_write && *at == written) {

@@ -11,7 +11,7 @@ use slipway_state::history::{Author, Draft, History, HistoryFault, Recorded, Row
 use super::evaluated::Evaluated;
 use super::history::{Active, AgentHistory, Pending, Version};
 use super::note::Note;
-use super::seen::Asked;
+use super::seen::RequestedRelease;
 use super::shown::Shown;
 
 /// How many of the newest versions are looked at: more than the cluster keeps.
@@ -104,13 +104,13 @@ impl AgentHistory {
 }
 
 /// The release that somebody wants to run again.
-pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, HistoryFault> {
+pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<RequestedRelease, HistoryFault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
         Ok(artifact) => deployable(artifact, history.status(&agent.namespace, &agent.name, version)?),
         Err(fault @ (HistoryFault::Refused(_) | HistoryFault::Missing(_) | HistoryFault::Damaged(_))) => Err(fault.to_string()),
         Err(fault) => return Err(fault),
     };
-    Ok(Asked { version, found })
+    Ok(RequestedRelease { version, found })
 }
 
 /// A version that is to be deployed again and where it stands, or why its file alone does not say.

@@ -43,7 +43,7 @@ use act::Error;
 pub use context::{Context, Moved, ReleaseSettings, watch_all};
 use history::AgentHistory;
 pub use run::is_judged;
-use seen::{Asked, Patience, Seen};
+use seen::{Patience, RequestedRelease, Seen};
 use shown::Shown;
 use step::Step;
 
@@ -160,7 +160,7 @@ struct View {
     is_live: bool,
     past: AgentHistory,
     shown: Vec<Shown>,
-    asked: Option<Asked>,
+    asked: Option<RequestedRelease>,
     owner: Option<String>,
     by: String,
     asked_at: Option<Timestamp>,

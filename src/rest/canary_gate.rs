@@ -64,12 +64,12 @@ struct Metadata {
 }
 
 /// The body, or why it cannot be read, and the address it came from.
-pub(crate) struct Asked {
+pub(crate) struct GateRequest {
     address: IpAddr,
     question: Result<Question, String>,
 }
 
-impl Body for Asked {
+impl Body for GateRequest {
     fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
         Some(("application/json", generator.subschema_for::<Question>()))
     }
@@ -136,8 +136,8 @@ impl Answered {
     }
 }
 
-pub(crate) async fn answer(call: Call<Asked>) -> Result<Verdict, Error> {
-    let (call, Asked { address, question }) = call.split();
+pub(crate) async fn answer(call: Call<GateRequest>) -> Result<Verdict, Error> {
+    let (call, GateRequest { address, question }) = call.split();
     let is_rollback = question.as_ref().is_ok_and(|question| question.hook() == "rollback");
     let told = decide(&call, address, question).await;
     call.context.metrics.gate(told.outcome);

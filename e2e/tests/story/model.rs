@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::handbook::SENTENCE;
-use crate::servers::{Answer, Asked, LittleServer};
+use crate::servers::{Answer, HeardRequest, LittleServer};
 
 /// The key that it takes.
 pub(crate) const KEY: &str = "sk-planted-model-5f0c1e";
@@ -30,7 +30,7 @@ pub(crate) fn start(address: SocketAddr) -> LittleServer {
     LittleServer::start(address, answer, |_| None)
 }
 
-fn answer(asked: &Asked) -> Answer {
+fn answer(asked: &HeardRequest) -> Answer {
     if asked.header("authorization") != format!("Bearer {KEY}") {
         let error =
             json!({"message": "Incorrect API key provided.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"});

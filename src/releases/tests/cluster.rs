@@ -19,7 +19,7 @@ use crate::plan::{asked, effective, next, version};
 use crate::projection;
 use crate::references::{ReferenceState, References, names};
 use crate::run::Run;
-use crate::seen::{Asked, Patience, Seen};
+use crate::seen::{Patience, RequestedRelease, Seen};
 use crate::shown::Shown;
 use crate::step::{Step, Wait};
 
@@ -148,7 +148,7 @@ impl Cluster {
                 let Version { status, reason, when, .. } = line.clone();
                 VersionStatus { status, reason, when }
             });
-            Asked { version, found: found.and_then(|artifact| deployable(artifact.clone(), status)) }
+            RequestedRelease { version, found: found.and_then(|artifact| deployable(artifact.clone(), status)) }
         });
         let target = asked
             .as_ref()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use slipway_tools::{Builtin, Spec, ToolOutcome};
 
 use super::Passage;
-use super::base::{Asked, Base};
+use super::base::{Base, EmbeddedQuestion};
 
 const DEFAULT_PASSAGES: u32 = 5;
 const MAX_PASSAGES: u32 = 10;
@@ -72,7 +72,7 @@ impl Builtin for Search {
             if query.is_empty() {
                 return ToolOutcome::error("query must not be empty");
             }
-            let found = match self.0.search(&Asked::of(query, std::slice::from_ref(&self.0)), wanted(&arguments)).await {
+            let found = match self.0.search(&EmbeddedQuestion::of(query, std::slice::from_ref(&self.0)), wanted(&arguments)).await {
                 Ok(passages) => SearchFindings::Passages(passages),
                 Err(unfound) => {
                     let why = format!("{:?} cannot be searched now: {unfound}. Say so where you cannot answer without it.", self.0.name);
