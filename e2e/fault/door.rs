@@ -15,7 +15,7 @@ use serde_json::json;
 use super::message::{Reply, Request};
 use super::weather::{End, Fate, Sky, Told, Weather};
 use crate::gate::When;
-use crate::http::Answer;
+use crate::http::UnreadReply;
 
 /// How soon it is noticed that a watch's client has gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -336,7 +336,7 @@ impl Shared {
     }
 
     /// Tells a watch's events, one a line.
-    fn relay(&self, mut answer: Answer, mut client: &TcpStream) -> io::Result<()> {
+    fn relay(&self, mut answer: UnreadReply, mut client: &TcpStream) -> io::Result<()> {
         answer.body.get_ref().set_read_timeout(Some(POLL_INTERVAL))?;
         self.keep(answer.body.get_ref())?;
         client.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;

@@ -5,12 +5,12 @@ use slipway_api::integration::IntegrationType;
 use slipway_api::worker::{DeliverReply, DeliverRequest, DeliveryOutcome};
 use slipway_knowledge::source::retry_after;
 
-use crate::exchange::{Answer, Line};
+use crate::exchange::{Line, ServerAnswer};
 use crate::login::Login;
 use crate::outcome::{ConnectionFault, Reason};
 use crate::{part, slack, spec, webhook};
 
-pub(crate) async fn send(request: &DeliverRequest, line: &Line<'_>) -> Result<Answer, ConnectionFault> {
+pub(crate) async fn send(request: &DeliverRequest, line: &Line<'_>) -> Result<ServerAnswer, ConnectionFault> {
     let spec = spec(request.kind, &request.config)?;
     let login = Login::new(&request.credentials);
     let call = match request.kind {
@@ -21,9 +21,9 @@ pub(crate) async fn send(request: &DeliverRequest, line: &Line<'_>) -> Result<An
     line.send(call).await
 }
 
-pub(crate) fn replied(sent: Result<Answer, ConnectionFault>) -> DeliverReply {
+pub(crate) fn replied(sent: Result<ServerAnswer, ConnectionFault>) -> DeliverReply {
     match sent {
-        Ok(Answer { status, headers, place, .. }) => of_status(status.as_u16(), &headers, &place),
+        Ok(ServerAnswer { status, headers, place, .. }) => of_status(status.as_u16(), &headers, &place),
         Err(fault) => {
             let is_passing = matches!(fault.reason, Reason::Unreachable | Reason::TimedOut);
             let outcome = if is_passing { DeliveryOutcome::Again } else { DeliveryOutcome::Permanent };

@@ -37,7 +37,7 @@ pub(crate) struct Call {
     pub(crate) body: Option<Vec<u8>>,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct ServerAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     body: Vec<u8>,
@@ -92,7 +92,7 @@ impl<'a> Line<'a> {
     }
 
     /// Sends a request. An answer is one whatever its status.
-    pub(crate) async fn send(&self, call: Call) -> Result<Answer, ConnectionFault> {
+    pub(crate) async fn send(&self, call: Call) -> Result<ServerAnswer, ConnectionFault> {
         let Call { method, url, headers, body } = call;
         let place = slipway_egress::redacted(&url);
         // Before the clock starts: the first client of a process reads the certificates of the system.
@@ -109,7 +109,7 @@ impl<'a> Line<'a> {
         let body = body.ok_or_else(|| {
             ConnectionFault::new(Reason::Unexpected, format!("{place} answers with more than {} MiB", MAX_ANSWER_BYTES >> 20))
         })?;
-        Ok(Answer { status, headers, body, place })
+        Ok(ServerAnswer { status, headers, body, place })
     }
 
     fn failed(&self, error: &reqwest::Error, url: &Url) -> ConnectionFault {
@@ -135,7 +135,7 @@ pub(crate) fn unreached(place: &str, cause: &str, is_told: bool) -> ConnectionFa
     ConnectionFault::new(Reason::Unreachable, message)
 }
 
-impl Answer {
+impl ServerAnswer {
     /// A success, or what its status says.
     pub(crate) fn successful(self, subject: Subject<'_>) -> Result<Self, ConnectionFault> {
         if self.status.is_success() {

@@ -8,7 +8,7 @@ use serde_json::json;
 use slipway_api::integration::ModelIntegration;
 use url::Url;
 
-use crate::exchange::{Answer, Call, Line, beneath};
+use crate::exchange::{Call, Line, ServerAnswer, beneath};
 use crate::login::Login;
 use crate::outcome::{ConnectionFault, Subject};
 
@@ -87,7 +87,7 @@ async fn ask(server: &Url, config: &ModelIntegration, line: &Line<'_>, protocol:
     Ok(format!("{} lists no models, and answers by model {model}", answer.place))
 }
 
-fn listed(answer: Answer, subject: Subject<'_>) -> Result<String, ConnectionFault> {
+fn listed(answer: ServerAnswer, subject: Subject<'_>) -> Result<String, ConnectionFault> {
     let answer = answer.successful(subject)?;
     let _: List = answer.json(subject.server)?;
     Ok(format!("{} lists its models", answer.place))

@@ -14,7 +14,7 @@ use tracing::error;
 
 use crate::agent::Agent;
 use crate::knowledge::PassageSource;
-use crate::turn::{self, Answer, Caller, Guarded, Order, Said, Stop, TurnEvent};
+use crate::turn::{self, Caller, Guarded, Order, Said, Stop, TurnAnswer, TurnEvent};
 use crate::{failure, ids};
 
 const MAX_ID_BYTES: usize = 64;
@@ -195,7 +195,7 @@ fn events(turn_events: mpsc::Receiver<TurnEvent>, ids: Ids) -> impl Stream<Item 
 }
 
 impl Ids {
-    fn receipt(&self, answer: &Answer) -> Receipt {
+    fn receipt(&self, answer: &TurnAnswer) -> Receipt {
         Receipt {
             conversation_id: self.conversation.clone(),
             trace_id: self.trace.clone(),

@@ -32,7 +32,7 @@ const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// What an agent said on its control port of the servers that it uses: by tool, and by the name that the model knows.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Answer {
+pub struct PolledTools {
     pub tool_digests: HashMap<String, String>,
     pub tool_changes: HashMap<String, Changes>,
 }
@@ -98,7 +98,7 @@ fn due_polls(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> V
 }
 
 /// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
-fn note(controller: &Controller, poll: &Poll, mut answer: Answer) {
+fn note(controller: &Controller, poll: &Poll, mut answer: PolledTools) {
     for agent::Offering { name, tool, server } in &poll.servers {
         let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
         let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
@@ -109,7 +109,7 @@ fn note(controller: &Controller, poll: &Poll, mut answer: Answer) {
 }
 
 /// Asks an agent for its status. Of what it says, all may be untrue.
-pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
+pub async fn ask(address: SocketAddr, token: &str) -> Result<PolledTools, Fault> {
     let call = Call { method: Method::GET, path: "/control/status", token, body: Bytes::new(), max_answer_bytes: MAX_ANSWER_BYTES };
     let answer = control_port::call(address, call).await?;
     if answer.status != StatusCode::OK {

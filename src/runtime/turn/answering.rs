@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
-use super::event::{Answer, Guarded, Stop, TurnEvent, UNKNOWN};
+use super::event::{Guarded, Stop, TurnAnswer, TurnEvent, UNKNOWN};
 use super::parts::Parts;
 use super::prompt::{self, Known, Prompt};
 use super::retrieval::Findings;
@@ -35,7 +35,7 @@ const RELEASED_BYTES: usize = 16 * 1024;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
 pub(super) struct TurnOutcome {
-    pub(super) answer: Answer,
+    pub(super) answer: TurnAnswer,
     pub(super) failure: Option<ModelFault>,
     pub(super) transcript: Vec<NewMessage>,
     /// What the model said and what its tools answered, in order.
@@ -440,7 +440,7 @@ impl<'a> Answering<'a> {
         let usage = self.record.used();
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
         let retrieved = self.findings.passages.into_iter().map(|passage| passage.content).collect();
-        TurnOutcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
+        TurnOutcome { answer: TurnAnswer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
     }
 
     /// What was held back when the turn was cut off belongs to what is kept of it.

@@ -41,12 +41,12 @@ pub(crate) enum TurnEvent {
     /// The last event of a turn that failed.
     Failed(ModelFault),
     /// The last event of a turn that came to an end.
-    Done(Answer),
+    Done(TurnAnswer),
 }
 
 /// The answer of a turn.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct TurnAnswer {
     pub(crate) content: String,
     pub(crate) usage: Usage,
     pub(crate) stop: Stop,
@@ -54,7 +54,7 @@ pub(crate) struct Answer {
     pub(crate) saved: bool,
 }
 
-impl Answer {
+impl TurnAnswer {
     /// A guard answers in place of the model.
     pub(crate) fn refused(content: String) -> Self {
         Self { content, usage: Usage::default(), stop: Stop::Guard, saved: false }
