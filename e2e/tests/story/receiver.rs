@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::servers::{Answer, HeardRequest, LittleServer};
+use crate::servers::{HeardRequest, LittleServer, ServedAnswer};
 
 /// How long ago a message may have been sent that is looked at, in seconds: a story is not longer.
 const STORY_SECONDS: i64 = 3600;
@@ -35,7 +35,7 @@ impl Receiver {
     pub(crate) fn start(address: SocketAddr) -> Self {
         let is_open = Arc::new(AtomicBool::new(true));
         let (answers, keeps) = (Arc::clone(&is_open), Arc::clone(&is_open));
-        let answer = move |_: &HeardRequest| Answer::json(if answers.load(Ordering::SeqCst) { 200 } else { 503 }, &json!({}));
+        let answer = move |_: &HeardRequest| ServedAnswer::json(if answers.load(Ordering::SeqCst) { 200 } else { 503 }, &json!({}));
         let keep = move |asked: &HeardRequest| {
             let mut asked = asked.clone();
             if !keeps.load(Ordering::SeqCst) {

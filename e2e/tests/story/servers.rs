@@ -36,13 +36,13 @@ impl HeardRequest {
 }
 
 /// What is answered.
-pub(crate) struct Answer {
+pub(crate) struct ServedAnswer {
     pub(crate) status: u16,
     pub(crate) media: &'static str,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl ServedAnswer {
     pub(crate) fn json(status: u16, body: &Value) -> Self {
         Self { status, media: "application/json", body: body.to_string() }
     }
@@ -58,7 +58,7 @@ impl LittleServer {
     /// One that keeps what `keeps` says of a request, which may be nothing.
     pub(crate) fn start(
         address: SocketAddr,
-        answers: impl Fn(&HeardRequest) -> Answer + Send + Sync + 'static,
+        answers: impl Fn(&HeardRequest) -> ServedAnswer + Send + Sync + 'static,
         keeps: impl Fn(&HeardRequest) -> Option<HeardRequest> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("nobody can listen at {address}: {error}"));
@@ -107,8 +107,8 @@ fn read(stream: &TcpStream) -> std::io::Result<HeardRequest> {
     Ok(asked)
 }
 
-fn write(mut stream: &TcpStream, answer: &Answer) -> std::io::Result<()> {
-    let Answer { status, media, body } = answer;
+fn write(mut stream: &TcpStream, answer: &ServedAnswer) -> std::io::Result<()> {
+    let ServedAnswer { status, media, body } = answer;
     let length = body.len();
     write!(stream, "HTTP/1.1 {status} -\r\nContent-Type: {media}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")?;
     stream.flush()
