@@ -2,7 +2,7 @@
 
 use slipway_peers::Server;
 
-use super::scripted::{Answer, Scripted};
+use super::scripted::{Scripted, ScriptedAnswer};
 use super::*;
 
 const KEYS: [(&str, &str); 2] =
@@ -120,11 +120,11 @@ async fn pages_are_followed_and_an_interruption_removes_nothing() {
     let target = bucket.moto.url().to_owned();
     let proxy = Scripted::start(move |asked, before| {
         if (1..=5).contains(&before) {
-            return Answer::status("500 Internal Server Error\r\nRetry-After: 0");
+            return ScriptedAnswer::status("500 Internal Server Error\r\nRetry-After: 0");
         }
         let url = format!("{target}{}", asked.target);
         let answer = std::process::Command::new("curl").args(["-s", &url]).output().unwrap();
-        Answer("200 OK".into(), answer.stdout)
+        ScriptedAnswer("200 OK".into(), answer.stdout)
     })
     .await;
     let source = bucket.source_at(&proxy.url, "x/");
@@ -197,11 +197,11 @@ async fn faults_name_the_field() {
     let error = traversed(&*metadata).await.unwrap_err();
     assert!(error.wrong_field() == Some("endpoint") && error.to_string().contains("link-local"), "{error}");
 
-    let page = Scripted::start(|_, _| Answer("200 OK".into(), b"<html><body>Welcome</body></html>".to_vec())).await;
+    let page = Scripted::start(|_, _| ScriptedAnswer("200 OK".into(), b"<html><body>Welcome</body></html>".to_vec())).await;
     let error = traversed(&*bucket.mounts.open(config("papers", &page.url))).await.unwrap_err();
     assert!(error.wrong_field() == Some("endpoint") && error.to_string().contains("not S3's"), "{error}");
 
-    let moved = Scripted::start(|_, _| Answer::status("301 Moved Permanently\r\nx-amz-bucket-region: eu-west-1")).await;
+    let moved = Scripted::start(|_, _| ScriptedAnswer::status("301 Moved Permanently\r\nx-amz-bucket-region: eu-west-1")).await;
     let error = traversed(&*bucket.mounts.open(config("papers", &moved.url))).await.unwrap_err();
     assert_eq!(error.to_string(), "region: is not the bucket's, which is eu-west-1");
 
