@@ -45,7 +45,7 @@ use crate::registry::{Change, Maker, Registered};
 use crate::tool_rules;
 use crate::worker::NAME as WORKER;
 use memory::{Memory, UnderWay};
-use plan::{Login, Seen, Step, WORKER_UNAVAILABLE};
+use plan::{IntegrationStep, Login, Seen, WORKER_UNAVAILABLE};
 use probe::{MAX_TESTS, Permits};
 use status::Steps;
 
@@ -248,16 +248,16 @@ struct Turn<'a> {
 type Said = (IntegrationStatus, Option<Duration>);
 
 impl Turn<'_> {
-    async fn take(&self, step: Step, mut before: IntegrationStatus) -> Next<write::Error> {
+    async fn take(&self, step: IntegrationStep, mut before: IntegrationStatus) -> Next<write::Error> {
         let (status, next) = match step {
-            Step::Wait => return Ok(Some(RESYNC)),
-            Step::Settle(fault, again) => (self.steps(&before).settled(&fault), again),
-            Step::Later(wait) => (self.steps(&before).standing(false), Some(wait)),
-            Step::Rest { next } => (self.steps(&before).standing(false), next),
-            Step::Test { id } => self.test(&id, &mut before).await?,
-            Step::StartJob { id } => self.start_job(id, &mut before).await?,
-            Step::Clear => self.clear(&before).await?,
-            Step::Watch => self.watch(&before).await?,
+            IntegrationStep::Wait => return Ok(Some(RESYNC)),
+            IntegrationStep::Settle(fault, again) => (self.steps(&before).settled(&fault), again),
+            IntegrationStep::Later(wait) => (self.steps(&before).standing(false), Some(wait)),
+            IntegrationStep::Rest { next } => (self.steps(&before).standing(false), next),
+            IntegrationStep::Test { id } => self.test(&id, &mut before).await?,
+            IntegrationStep::StartJob { id } => self.start_job(id, &mut before).await?,
+            IntegrationStep::Clear => self.clear(&before).await?,
+            IntegrationStep::Watch => self.watch(&before).await?,
         };
         let due = self.write(&before, &status).await?;
         Ok([due, next, Some(RESYNC)].into_iter().flatten().min())

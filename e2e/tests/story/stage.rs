@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use slipway_e2e::page::{Step, steps};
+use slipway_e2e::page::{PageStep, steps};
 use slipway_e2e::{Agent, Api, Call, ROOT, Team, kubectl, platform, poll};
 use slipway_peers::repository;
 
@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     pub(crate) harbor: Team,
     pub(crate) depot: Team,
     _clean: Clean,
-    steps: Vec<Step>,
+    steps: Vec<PageStep>,
     played: BTreeSet<usize>,
     pub(crate) api: Api,
     pub(crate) tide: LittleServer,

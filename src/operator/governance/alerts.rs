@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use slipway_database::{Alert, RaisedAlert};
-use slipway_governance::alert::{Limit, Open, Severity, Step, Topic, judge};
+use slipway_governance::alert::{AlertStep, Limit, Open, Severity, Topic, judge};
 
 use super::Watch;
 use super::fleet::Watched;
@@ -71,12 +71,12 @@ impl<'a> Changes<'a> {
             let row = seen.open.iter().find(|alert| is_about(alert, limit));
             let (reading, traces) = seen.found.reading(limit, seen.agent, seen.minutes_down);
             match judge(limit, reading, row.and_then(open).as_ref(), since.get(&watch).copied(), now) {
-                Step::Rest => {}
-                Step::Wait { since } => drop(waits.insert(watch, since)),
-                Step::Raise { value, level } => self.stand(seen.agent, limit, (value, level), traces, row, false),
-                Step::Renew { value, level, has_risen } => self.stand(seen.agent, limit, (value, level), traces, row, has_risen),
-                Step::Keep => self.keep(seen.agent, row),
-                Step::Resolve => self.resolved.extend(row.map(|row| (seen.agent, row.clone()))),
+                AlertStep::Rest => {}
+                AlertStep::Wait { since } => drop(waits.insert(watch, since)),
+                AlertStep::Raise { value, level } => self.stand(seen.agent, limit, (value, level), traces, row, false),
+                AlertStep::Renew { value, level, has_risen } => self.stand(seen.agent, limit, (value, level), traces, row, has_risen),
+                AlertStep::Keep => self.keep(seen.agent, row),
+                AlertStep::Resolve => self.resolved.extend(row.map(|row| (seen.agent, row.clone()))),
             }
         }
         // Nobody holds the agent to it any more. What a later version alerts about is left to it.

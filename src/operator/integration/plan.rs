@@ -82,7 +82,7 @@ pub(super) struct Login {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum IntegrationStep {
     /// The Secrets of the namespace are yet to be read, so that nothing can be said.
     Wait,
     /// It cannot be tested; after so long it is tried again, if that is known.
@@ -159,16 +159,16 @@ fn name(integration: &Integration) -> &str {
     integration.metadata.name.as_deref().unwrap_or_default()
 }
 
-pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -> Step {
+pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -> IntegrationStep {
     if seen.is_of_team && !seen.secrets_known {
-        return Step::Wait;
+        return IntegrationStep::Wait;
     }
     if let Some(fault) = obstacle(seen, login) {
-        return Step::Settle(fault, None);
+        return IntegrationStep::Settle(fault, None);
     }
     let is_local = seen.integration.spec.kind() == Some(IntegrationType::Local);
     if is_local && seen.job == Job::Present {
-        return Step::Watch;
+        return IntegrationStep::Watch;
     }
     let (last, asked) = (before.last_test.as_ref(), seen.integration.asked_test());
     let is_asked = asked.is_some_and(|asked| last.is_none_or(|last| last.id != asked));
@@ -177,33 +177,36 @@ pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -
         let passed = last.and_then(|last| last.at.as_ref()).map(|at| Duration::try_from(seen.now.duration_since(at.0)).unwrap_or_default());
         let left = seen.interval.map(|interval| passed.map_or(Duration::ZERO, |passed| interval.saturating_sub(passed)));
         if left.is_none_or(|left| !left.is_zero()) {
-            return Step::Rest { next: left };
+            return IntegrationStep::Rest { next: left };
         }
     }
     if !is_asked && let Some(step) = held_back(seen, is_changed) {
         return step;
     }
     if let Some(passed) = seen.since_test.filter(|passed| *passed < BETWEEN) {
-        return Step::Later(BETWEEN.saturating_sub(passed));
+        return IntegrationStep::Later(BETWEEN.saturating_sub(passed));
     }
     // The annotation stays, so that whatever is tested while it is there is an answer to it.
     let id = asked.unwrap_or(if is_changed { BY_CHANGE } else { BY_INTERVAL }).to_owned();
     match seen.job {
-        Job::Earlier if is_local => Step::Clear,
-        _ if is_local => Step::StartJob { id },
-        _ if seen.has_worker => Step::Test { id },
-        _ => Step::Settle(ConditionFault { reason: WORKER_UNAVAILABLE, message: "the team's worker is not ready".to_owned() }, None),
+        Job::Earlier if is_local => IntegrationStep::Clear,
+        _ if is_local => IntegrationStep::StartJob { id },
+        _ if seen.has_worker => IntegrationStep::Test { id },
+        _ => IntegrationStep::Settle(
+            ConditionFault { reason: WORKER_UNAVAILABLE, message: "the team's worker is not ready".to_owned() },
+            None,
+        ),
     }
 }
 
 /// What a test that nobody asked for waits for: that nothing changes for a while, and the pause after one that came to nothing.
-fn held_back(seen: &Seen<'_>, is_changed: bool) -> Option<Step> {
+fn held_back(seen: &Seen<'_>, is_changed: bool) -> Option<IntegrationStep> {
     if is_changed && seen.quiet < QUIET {
-        return Some(Step::Later(QUIET.saturating_sub(seen.quiet)));
+        return Some(IntegrationStep::Later(QUIET.saturating_sub(seen.quiet)));
     }
     let unanswered = seen.unanswered?;
     let left = pause(unanswered.times).saturating_sub(seen.since_test?);
-    (!left.is_zero()).then(|| Step::Settle(unanswered.fault.clone(), Some(left)))
+    (!left.is_zero()).then(|| IntegrationStep::Settle(unanswered.fault.clone(), Some(left)))
 }
 
 /// What keeps it from being tested until somebody changes something.

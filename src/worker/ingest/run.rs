@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Listed, Removal, Report};
-use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Step, Traversal};
+use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Traversal, TraversalStep};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -265,8 +265,8 @@ impl Walk<'_> {
         loop {
             let at = traversal.resume_point().clone();
             match traversal.next().await {
-                Ok(Step::Complete(complete)) => return Ok(complete),
-                Ok(Step::Page { items, skipped, rest }) => {
+                Ok(TraversalStep::Complete(complete)) => return Ok(complete),
+                Ok(TraversalStep::Page { items, skipped, rest }) => {
                     outage = Outage::default();
                     self.page(&items).await?;
                     for skipped in &skipped {

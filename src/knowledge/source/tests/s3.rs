@@ -128,7 +128,7 @@ async fn pages_are_followed_and_an_interruption_removes_nothing() {
     })
     .await;
     let source = bucket.source_at(&proxy.url, "x/");
-    let Step::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
+    let TraversalStep::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
     let point = rest.resume_point().clone();
     let error = rest.next().await.err().expect("a page of a server that fails");
     assert!(error.is_transient() && error.to_string().contains("status 500"), "{error}");
@@ -136,11 +136,11 @@ async fn pages_are_followed_and_an_interruption_removes_nothing() {
     let (mut seen, mut traversal) = (items.len(), Traversal::resume(&*source, point));
     let complete = loop {
         match traversal.next().await.unwrap() {
-            Step::Page { items, rest, .. } => {
+            TraversalStep::Page { items, rest, .. } => {
                 seen += items.len();
                 traversal = rest;
             }
-            Step::Complete(complete) => break complete,
+            TraversalStep::Complete(complete) => break complete,
         }
     };
     assert_eq!((seen, complete.items()), (2005, 2005));
