@@ -45,12 +45,12 @@ pub(super) struct Order {
 
 /// Why an ingestion has failed as every other attempt would.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct FinalFailure {
     ending: Ending,
     words: String,
 }
 
-impl Verdict {
+impl FinalFailure {
     /// Of an ingestion that was made for another embedding model than the base has by now.
     pub(super) fn outdated(wanted: &str, present: &str) -> Self {
         let words = format!(
@@ -61,9 +61,9 @@ impl Verdict {
     }
 }
 
-impl std::error::Error for Verdict {}
+impl std::error::Error for FinalFailure {}
 
-impl fmt::Display for Verdict {
+impl fmt::Display for FinalFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
@@ -108,7 +108,7 @@ impl Run {
         info!(seen, changed, failed, removed, succeeded = outcome.is_ok(), "the ingestion has ended");
         let ending = match &outcome {
             Ok(()) => Ending::Succeeded,
-            Err(error) => error.downcast_ref::<Verdict>().map_or(Ending::Failed, |verdict| verdict.ending),
+            Err(error) => error.downcast_ref::<FinalFailure>().map_or(Ending::Failed, |verdict| verdict.ending),
         };
         let ended = patiently("the end of the ingestion", || ingestion.end(&report, ending)).await;
         outcome?;
@@ -162,7 +162,7 @@ impl Halt {
     /// What the ingestion ends with.
     fn into_error(self) -> anyhow::Error {
         match self {
-            Self::Full(words) => Verdict { ending: Ending::Full, words }.into(),
+            Self::Full(words) => FinalFailure { ending: Ending::Full, words }.into(),
             Self::Refused { document, error } => anyhow::Error::from(error).context(document),
         }
     }
@@ -227,7 +227,7 @@ impl Walk<'_> {
                      Nothing was removed, in case its settings are wrong or it was emptied by mistake. If it is right, make another \
                      Ingestion with confirmRemoval: true (REST: \"confirm_removal\": true)"
                 );
-                return Err(Verdict { ending: Ending::Doubtful, words }.into());
+                return Err(FinalFailure { ending: Ending::Doubtful, words }.into());
             }
         };
         self.progress.change(|report| report.removed = removed);
