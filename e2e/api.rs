@@ -67,8 +67,8 @@ impl Api {
         command
     }
 
-    /// The API server of this kubeconfig, else of the one in use, by way of `kubectl proxy`: for tests of so many calls that a
-    /// process for each would be most of the work.
+    /// The API server of this kubeconfig, else of the one in use, by way of `kubectl proxy`: for tests with thousands of
+    /// calls, where a process for each call would be most of the work.
     #[track_caller]
     pub fn kubernetes(kubeconfig: Option<&Path>) -> Self {
         let port = free_port();

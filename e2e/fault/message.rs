@@ -50,7 +50,7 @@ impl Request {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Asks whoever stands behind the door; what he answers has not been read.
+    /// Sends the request to the server behind the door. The body of the reply has not been read.
     pub(super) fn send(&self, to: SocketAddr) -> io::Result<UnreadReply> {
         let headers = self.headers.iter().filter(|(name, _)| !OWN.contains(&name.as_str()));
         let headers: Vec<(&str, &str)> = headers.map(|(name, value)| (name.as_str(), value.as_str())).collect();

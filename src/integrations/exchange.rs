@@ -37,6 +37,7 @@ pub(crate) struct Call {
     pub(crate) body: Option<Vec<u8>>,
 }
 
+/// What a server answered, and where it stands.
 pub(crate) struct ServerAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

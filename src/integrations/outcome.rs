@@ -35,7 +35,7 @@ impl Reason {
     }
 }
 
-/// Why it was not to be.
+/// Why a connection failed, or a message was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectionFault {
     pub(crate) reason: Reason,

@@ -1,8 +1,8 @@
 //! The integration controller: says of each Integration whether its server answers, through the team's worker, and whether alerts
 //! reach it.
 //!
-//! `plan` says what is to be done next, `probe` asks the worker, `job` is the Job that looks at a team's files, and `status` writes
-//! down what came of it. Where a login may go is written before it is sent. What is remembered here only spares tests: whether one is due
+//! `plan` says what is to be done next, `probe` asks the worker, `job` is the Job that looks at a team's files, and `status` makes
+//! the status of the result. Where a login may go is written before it is sent. What is remembered here only spares tests: whether one is due
 //! lies in the status.
 
 mod job;

@@ -305,10 +305,10 @@ fn look_again(context: &Context, kind: Kind, key: &Key) {
     }
 }
 
-/// What an object of a kind stands for, by its key.
+/// The state of references to an object of a kind.
 type Look<K> = fn(&Context, &Key, &K) -> ReferenceState;
 
-/// Watches a kind that agents name, of which only what it stands for is kept.
+/// Watches a kind that agents name. Of each object only the state of references to it is kept.
 fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: Look<K>)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
@@ -362,7 +362,7 @@ fn gone(context: &Context, kind: Kind, key: &Key) {
     look_again(context, kind, key);
 }
 
-/// Forgets what is known of a Tool or an integration beyond what it stands for.
+/// Forgets what is known of a Tool or an Integration besides the state of references to it.
 fn forget(context: &Context, kind: Kind, key: &Key) {
     match kind {
         Kind::Tool => context.integrated.forget(key),

@@ -138,7 +138,7 @@ impl Telemetry {
         queues.map(|queue| queue.counts.audited.swap(0, Ordering::Relaxed)).sum()
     }
 
-    /// Sends what there is, now. How many spans could not be delivered by the deadline.
+    /// Sends what is queued, now. Returns how many spans were not delivered by the deadline.
     pub(crate) async fn flush(&self, deadline: Instant) -> u64 {
         let queues = self.0.iter().flat_map(|telemetry| &telemetry.queues);
         join_all(queues.map(|queue| queue.flush(deadline))).await.into_iter().sum()

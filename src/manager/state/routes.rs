@@ -23,7 +23,7 @@ use super::mirror_config::MirrorConfig;
 const REPOSITORIES_PREFIX: &str = "/state/";
 /// The repository name for a test of the remote.
 const PROBE_NAMESPACE: &str = "team-default";
-/// The time limit of a test of a remote, shorter than that of who asks.
+/// The time limit of a test of a remote, shorter than the caller's.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Each test runs git twice.
 pub(super) const MAX_TESTS: usize = 2;

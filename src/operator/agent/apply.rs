@@ -19,7 +19,7 @@ use crate::context::Context;
 /// In a Deployment.
 const RUN_HASH: &str = "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash";
 
-/// What came of it, for one track.
+/// The result of applying the children of one track.
 #[derive(Default)]
 pub(super) struct Applied {
     /// Whether all that was to be applied has been.
@@ -219,7 +219,7 @@ mod tests {
         })
     }
 
-    /// Makes it be there, with so many pods of its template and of all templates.
+    /// The Deployment exists, with `updated` pods of its template and `total` pods of all templates.
     fn there(controller: &Controller, name: &str, image: &str, updated: i32, total: i32) {
         let wanted = deployment(name, image);
         let mut object = wanted.clone();

@@ -1,5 +1,5 @@
 //! The run that decides on a release which waits: made once the release's pods are ready, or are not going to be, which the run
-//! then tells. The state role reads what became of it.
+//! then tells. The state role reads its result.
 
 use kube::Resource;
 use serde_json::{Value, json};

@@ -235,7 +235,7 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
     // On the way nothing is worth an Event but what keeps it from getting on.
     let moves = of(now, RECONCILING).is_some_and(|condition| condition.status == "True");
     let warning = ready.status != "True" || moves;
-    // A release that waits is told of by who has made it.
+    // The release controller publishes the Events of a release that waits.
     let quiet = [PROGRESSING, condition::PENDING_EVALUATION].contains(&&*ready.reason);
     let told = turned && !quiet;
     let event = EventSpec { warning, reason: ready.reason.clone(), action: "Report", note: ready.message };

@@ -183,7 +183,7 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ing
         let message = "source.local: the team has no volume for files; a platform admin names one in the Team's spec.knowledgeVolume";
         return Err(waits("VolumeNotNamed", message.to_owned()));
     }
-    // Of what others have to end first nobody knows how long it takes.
+    // How long the other ingestion takes is unknown, so this wait has no timeout.
     if let Some(other) = seen.same_source {
         let message = format!("Ingestion {other} reads the same source; this one begins when that has ended");
         return Err(Box::new(IngestionStep::Wait(Cause::new("Queued", message), None)));

@@ -12,7 +12,7 @@ use crate::knowledge::PassageSource;
 
 /// In place of the name of a tool that there is not: the model made it up, and no guard has judged it.
 pub(crate) const UNKNOWN: &str = "unknown";
-/// Why what there is of an answer is none.
+/// Why an answer is incomplete.
 pub(crate) const OUT_OF_TIME: &str = "the time for its answer ran out before that was whole";
 pub(crate) const OUT_OF_TOKENS: &str = "the tokens for its answer ran out before that was whole";
 
