@@ -30,7 +30,7 @@ pub(crate) struct Line<'a> {
     place: Mutex<String>,
 }
 
-pub(crate) struct Call {
+pub(crate) struct ServerCall {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
@@ -45,7 +45,7 @@ pub(crate) struct ServerAnswer {
     pub(crate) place: String,
 }
 
-impl Call {
+impl ServerCall {
     pub(crate) fn get(url: Url) -> Self {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
         Self { method: Method::GET, url, headers, body: None }
@@ -93,8 +93,8 @@ impl<'a> Line<'a> {
     }
 
     /// Sends a request. An answer is one whatever its status.
-    pub(crate) async fn send(&self, call: Call) -> Result<ServerAnswer, ConnectionFault> {
-        let Call { method, url, headers, body } = call;
+    pub(crate) async fn send(&self, call: ServerCall) -> Result<ServerAnswer, ConnectionFault> {
+        let ServerCall { method, url, headers, body } = call;
         let place = slipway_egress::redacted(&url);
         // Before the clock starts: the first client of a process reads the certificates of the system.
         let client = self.egress.client(&url).map_err(|blocked| ConnectionFault::blocked(&blocked))?;

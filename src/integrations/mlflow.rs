@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use url::Url;
 
-use crate::exchange::{Call, Line, beneath};
+use crate::exchange::{Line, ServerCall, beneath};
 use crate::login::Login;
 use crate::outcome::{ConnectionFault, Subject};
 
@@ -23,7 +23,7 @@ struct Found {
 pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let authorization = login.authorization()?;
     let subject = Subject { server: SERVER, missing: None, has_login: authorization.is_some() };
-    let get = |path: &str| Ok::<_, ConnectionFault>(Call::get(beneath(server, path)?).with(AUTHORIZATION, authorization.clone()));
+    let get = |path: &str| Ok::<_, ConnectionFault>(ServerCall::get(beneath(server, path)?).with(AUTHORIZATION, authorization.clone()));
     let health = line.send(get("health")?).await?.successful(subject)?;
     if health.text().trim() != "OK" {
         return Err(ConnectionFault::other(&health.place, SERVER));
@@ -32,7 +32,7 @@ pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Res
     let is_version = |text: &str| text.len() <= VERSION_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
     let version = Some(version.text().trim()).filter(|text| !text.is_empty() && is_version(text)).map(str::to_owned);
     let version = version.ok_or_else(|| ConnectionFault::other(&health.place, SERVER))?;
-    let search = Call::post(beneath(server, "api/2.0/mlflow/experiments/search")?, &json!({"max_results": 1}));
+    let search = ServerCall::post(beneath(server, "api/2.0/mlflow/experiments/search")?, &json!({"max_results": 1}));
     let found = line.send(search.with(AUTHORIZATION, authorization)).await?.successful(subject)?;
     let _: Found = found.json(SERVER)?;
     Ok(format!("{} answers as MLflow {version}", found.place))

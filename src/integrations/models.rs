@@ -8,7 +8,7 @@ use serde_json::json;
 use slipway_api::integration::ModelIntegration;
 use url::Url;
 
-use crate::exchange::{Call, Line, ServerAnswer, beneath};
+use crate::exchange::{Line, ServerAnswer, ServerCall, beneath};
 use crate::login::Login;
 use crate::outcome::{ConnectionFault, Subject};
 
@@ -64,21 +64,21 @@ pub(crate) async fn anthropic(
 async fn ask(server: &Url, config: &ModelIntegration, line: &Line<'_>, protocol: Protocol<'_>) -> Result<String, ConnectionFault> {
     let Protocol { server: name, list, completion, login: (header, key), version } = protocol;
     let subject = Subject { server: name, missing: None, has_login: key.is_some() };
-    let dressed = |call: Call| {
+    let dressed = |call: ServerCall| {
         let call = call.with(header.clone(), key.clone());
         match version {
             Some((name, value)) => call.with(HeaderName::from_static(name), Some(HeaderValue::from_static(value))),
             None => call,
         }
     };
-    let answer = line.send(dressed(Call::get(beneath(server, list)?))).await?;
+    let answer = line.send(dressed(ServerCall::get(beneath(server, list)?))).await?;
     let lists_none = matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
     let Some(model) = config.model.as_deref().filter(|_| lists_none) else {
         return listed(answer, subject);
     };
     let body = json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]});
     let missing = format!("there is no model {model}");
-    let answer = line.send(dressed(Call::post(beneath(server, completion)?, &body))).await?;
+    let answer = line.send(dressed(ServerCall::post(beneath(server, completion)?, &body))).await?;
     let answer = answer.successful(Subject { missing: Some(&missing), ..subject })?;
     let Said { choices, content } = answer.json(name)?;
     if choices.is_none() && content.is_none() {

@@ -4,7 +4,7 @@ use reqwest::header::AUTHORIZATION;
 use serde::Deserialize;
 use url::Url;
 
-use crate::exchange::{Call, Line, beneath};
+use crate::exchange::{Line, ServerCall, beneath};
 use crate::login::Login;
 use crate::outcome::{ConnectionFault, Subject};
 
@@ -26,7 +26,7 @@ pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Res
     let authorization = login.authorization()?;
     let subject = Subject { server: SERVER, missing: None, has_login: authorization.is_some() };
     let url = beneath(server, "api/v1/query?query=vector(1)")?;
-    let answer = line.send(Call::get(url).with(AUTHORIZATION, authorization)).await?.successful(subject)?;
+    let answer = line.send(ServerCall::get(url).with(AUTHORIZATION, authorization)).await?.successful(subject)?;
     let Answer { status, data } = answer.json(SERVER)?;
     if status != "success" || data.result_type != "vector" {
         return Err(ConnectionFault::other(&answer.place, SERVER));

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_api::integration::SlackIntegration;
 
-use crate::exchange::{self, Call, Line};
+use crate::exchange::{self, Line, ServerCall};
 use crate::login::Login;
 use crate::outcome::{ConnectionFault, Reason, Subject};
 
@@ -29,11 +29,11 @@ pub(crate) async fn ask(config: &SlackIntegration, login: &Login<'_>, line: &Lin
 }
 
 /// The request that brings a message.
-pub(crate) fn message(config: &SlackIntegration, login: &Login<'_>, body: &Value) -> Result<Call, ConnectionFault> {
+pub(crate) fn message(config: &SlackIntegration, login: &Login<'_>, body: &Value) -> Result<ServerCall, ConnectionFault> {
     let url = exchange::url(login.required("webhook_url")?);
     let invalid =
         || ConnectionFault::new(Reason::Invalid, "the Secret's key webhook_url is no http or https URL without user and password");
-    Ok(Call::post(url.ok_or_else(invalid)?, &form(config, body)))
+    Ok(ServerCall::post(url.ok_or_else(invalid)?, &form(config, body)))
 }
 
 /// What is sent of a message in the form of webhooks.

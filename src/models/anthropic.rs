@@ -10,7 +10,7 @@ use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture}
 use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 pub(crate) const PLACE: Place = Place { base: "ANTHROPIC_BASE_URL", key: "ANTHROPIC_API_KEY" };
@@ -96,7 +96,7 @@ impl ProviderApi for Anthropic {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| self.place.missing())?;
-            Ok(Call::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
+            Ok(ProviderCall::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
         })
     }
 

@@ -12,7 +12,7 @@ use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture}
 use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 const NO_CREDENTIALS: &str = "the pod has no AWS identity (IRSA or EKS Pod Identity), and neither AWS_BEARER_TOKEN_BEDROCK nor AWS_ACCESS_KEY_ID \
@@ -114,7 +114,7 @@ impl ProviderApi for Bedrock {
                     "AWS_REGION is not set; it names the region whose models are used, such as us-east-1",
                 )
             })?;
-            let mut call = Call::json(url.clone(), &body(request));
+            let mut call = ProviderCall::json(url.clone(), &body(request));
             match &self.access {
                 None => return Err(settings::missing(NO_CREDENTIALS)),
                 Some(Access::Token(token)) => call = call.header("authorization", token.clone()),

@@ -17,14 +17,14 @@ use crate::fault::{FaultKind, ModelFault};
 use crate::message::Request;
 use crate::provider::Provider;
 use crate::refusal::redacted;
-use crate::transport::{Attempts, Call, Transport};
+use crate::transport::{Attempts, ProviderCall, Transport};
 use crate::wire::{Event, Framing};
 
 /// The time for reading the rest of a body after the end of the answer, so that the connection can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) type Pieces = VecDeque<Piece>;
-pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = Result<Call, ModelFault>> + Send + 'a>>;
+pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = Result<ProviderCall, ModelFault>> + Send + 'a>>;
 
 pub(crate) trait ProviderApi: Send + Sync + 'static {
     /// Writes the request. Called for each attempt, because signatures and tokens expire.

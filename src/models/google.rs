@@ -16,7 +16,7 @@ use url::{Url, form_urlencoded};
 
 use crate::fault::{FaultKind, ModelFault};
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Transport, TransportLimits};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
 use account::Account;
 use federation::Federation;
 use metadata::Metadata;
@@ -132,10 +132,10 @@ fn nonsense(what: &str) -> ModelFault {
 }
 
 /// A form request to the URL in a field of the file.
-fn form(field: &str, address: &str, fields: &[(&str, &str)]) -> Result<Call, ModelFault> {
+fn form(field: &str, address: &str, fields: &[(&str, &str)]) -> Result<ProviderCall, ModelFault> {
     let url = Url::parse(address).map_err(|_| unusable(&format!("its {field} is not a URL")))?;
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-    let mut call = Call::json(url, &Value::Null);
+    let mut call = ProviderCall::json(url, &Value::Null);
     call = call.header("content-type", HeaderValue::from_static("application/x-www-form-urlencoded"));
     call.body = body.into();
     Ok(call)

@@ -8,7 +8,7 @@ use crate::fault::ModelFault;
 use crate::gemini;
 use crate::message::Request;
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::Framing;
 
 pub(crate) struct GoogleAi {
@@ -29,7 +29,7 @@ impl ProviderApi for GoogleAi {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| settings::missing("GOOGLE_API_KEY"))?;
-            Ok(Call::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
+            Ok(ProviderCall::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
         })
     }
 

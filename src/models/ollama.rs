@@ -11,7 +11,7 @@ use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolCall};
 use crate::openai;
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 pub(crate) struct Ollama {
@@ -70,7 +70,7 @@ fn write(message: &Message, messages: &mut Vec<Value>) {
 
 impl ProviderApi for Ollama {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
-        Box::pin(async move { Ok(Call::json(self.url.clone(), &self.body(request))) })
+        Box::pin(async move { Ok(ProviderCall::json(self.url.clone(), &self.body(request))) })
     }
 
     fn framing(&self) -> Framing {

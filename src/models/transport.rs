@@ -49,13 +49,13 @@ impl Default for TransportLimits {
 
 /// A request that can be repeated.
 #[derive(Clone)]
-pub(crate) struct Call {
+pub(crate) struct ProviderCall {
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Call {
+impl ProviderCall {
     pub(crate) fn json(url: Url, body: &Value) -> Self {
         let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         Self { url, headers, body: body.to_string().into() }
@@ -91,7 +91,7 @@ impl Transport {
     }
 
     /// One attempt, up to the head of a successful answer.
-    pub(crate) async fn attempt(&self, call: &Call) -> Result<Response, ModelFault> {
+    pub(crate) async fn attempt(&self, call: &ProviderCall) -> Result<Response, ModelFault> {
         let request = self.client()?.post(call.url.clone()).headers(call.headers.clone()).body(call.body.clone());
         let response = match timeout(self.limits.first_byte, request.send()).await {
             Ok(Ok(response)) => response,
@@ -105,7 +105,7 @@ impl Transport {
     }
 
     /// A call with a JSON answer that is not streamed, with retries.
-    pub(crate) async fn json(&self, call: &Call) -> Result<Value, ModelFault> {
+    pub(crate) async fn json(&self, call: &ProviderCall) -> Result<Value, ModelFault> {
         let mut attempts = Attempts::new();
         loop {
             match self.once(call).await {
@@ -115,7 +115,7 @@ impl Transport {
         }
     }
 
-    async fn once(&self, call: &Call) -> Result<Value, ModelFault> {
+    async fn once(&self, call: &ProviderCall) -> Result<Value, ModelFault> {
         let mut response = self.attempt(call).await?;
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk(&mut response).await? {

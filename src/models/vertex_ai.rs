@@ -10,7 +10,7 @@ use crate::gemini;
 use crate::google::Credentials;
 use crate::message::Request;
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::Framing;
 
 pub(crate) struct VertexAi {
@@ -61,7 +61,7 @@ impl ProviderApi for VertexAi {
         Box::pin(async move {
             let url = self.place.url(&self.credentials, &self.id, "streamGenerateContent?alt=sse").await?;
             let token = self.credentials.token().await?;
-            Ok(Call::json(url, &gemini::body(&self.id, request)).header("authorization", token))
+            Ok(ProviderCall::json(url, &gemini::body(&self.id, request)).header("authorization", token))
         })
     }
 

@@ -122,7 +122,7 @@ impl Git {
         self.0.inherited.iter().any(|(name, value)| !value.is_empty() && proxies.iter().any(|proxy| name.eq_ignore_ascii_case(proxy)))
     }
 
-    pub(crate) fn call<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<Call, GitFault> {
+    pub(crate) fn call<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<GitCall, GitFault> {
         let program = &*self.0;
         let mut private = tempfile::Builder::new();
         private.prefix("git-").permissions(fs::Permissions::from_mode(0o700));
@@ -133,7 +133,7 @@ impl Git {
         command.current_dir(private.path()).process_group(0).kill_on_drop(true);
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let settings = settings.chain(program.settings.iter().cloned()).collect();
-        Ok(Call { git: self.clone(), command, settings, private, secrets: Vec::new() })
+        Ok(GitCall { git: self.clone(), command, settings, private, secrets: Vec::new() })
     }
 
     fn fault(&self, error: &io::Error) -> GitFault {
@@ -150,7 +150,7 @@ pub(crate) fn repository(folder: &Path, namespace: &str) -> Option<PathBuf> {
 }
 
 /// A child before its start.
-pub(crate) struct Call {
+pub(crate) struct GitCall {
     git: Git,
     command: Command,
     settings: Vec<(String, String)>,
@@ -158,7 +158,7 @@ pub(crate) struct Call {
     secrets: Vec<String>,
 }
 
-impl Call {
+impl GitCall {
     /// A setting. Other processes can read it: not for secrets.
     pub(crate) fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((key.into(), value.into()));

@@ -16,7 +16,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Req
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::git::{Call, Git, repository};
+use crate::git::{Git, GitCall, repository};
 use session::Session;
 
 const UPLOAD_PACK: &str = "git-upload-pack";
@@ -136,7 +136,7 @@ impl Serve {
         Ok(fresh(session.into_reply("application/x-git-upload-pack-result", Bytes::new()).await?))
     }
 
-    fn call(&self, options: &[&str], repository: &Path, protocol: Option<&str>) -> Result<Call, Error> {
+    fn call(&self, options: &[&str], repository: &Path, protocol: Option<&str>) -> Result<GitCall, Error> {
         let mut arguments = vec![OsStr::new("upload-pack"), OsStr::new("--strict"), OsStr::new(CLIENT_TIMEOUT)];
         arguments.extend(options.iter().map(OsStr::new));
         arguments.push(repository.as_os_str());

@@ -9,7 +9,7 @@ use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
 use crate::ModelFault;
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Transport, TransportLimits};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
 
 /// Ollama computes texts one by one, for all clients; small batches stay below the timeouts.
 const BATCH_LIMIT: BatchLimit = BatchLimit { texts: 32, bytes: 256 << 10 };
@@ -36,7 +36,7 @@ impl EmbeddingApi for Ollama {
     fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> RawVectors<'_> {
         Box::pin(async move {
             let body = json!({"model": self.model, "input": texts, "truncate": true});
-            let answer = self.transport.json(&Call::json(self.url.clone(), &body)).await?;
+            let answer = self.transport.json(&ProviderCall::json(self.url.clone(), &body)).await?;
             list(&answer, "embeddings")?.iter().map(numbers).collect()
         })
     }

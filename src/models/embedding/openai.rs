@@ -11,7 +11,7 @@ use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers, unreadable};
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Transport, TransportLimits};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
 use crate::{FaultKind, ModelFault};
 
 /// OpenAI accepts 2048 texts of 300,000 tokens together; fewer texts keep the JSON answer small.
@@ -49,12 +49,12 @@ impl OpenAi {
         })
     }
 
-    fn call(&self, texts: &[String]) -> Result<Call, ModelFault> {
+    fn call(&self, texts: &[String]) -> Result<ProviderCall, ModelFault> {
         let mut body = json!({"model": self.model, "input": texts});
         if let Some(length) = self.shortened {
             body["dimensions"] = length.into();
         }
-        let call = Call::json(self.url.clone(), &body);
+        let call = ProviderCall::json(self.url.clone(), &body);
         match &self.key {
             Some(key) => Ok(call.header("authorization", key.clone())),
             None if self.needs_no_key => Ok(call),
