@@ -30,7 +30,7 @@ use crate::keys::callback::CallbackKeySource;
 use crate::run::{namespaces, stopped};
 use callbacks::Callbacks;
 use callers::Callers;
-use gates::{Gates, Known};
+use gates::{Gates, KnownAgent};
 use routes::{MAX_TESTS, StateRoutes};
 
 /// The pause between attempts to open the folder.
@@ -137,11 +137,11 @@ pub(crate) async fn run(
 }
 
 /// An Agent as the release controller's watches have told of it, which are told the status, too.
-fn known_agent(releases: &Releases, agent: &Key) -> Known {
+fn known_agent(releases: &Releases, agent: &Key) -> KnownAgent {
     match releases.agent(agent) {
-        Some(cached) => cached.agent().map_or(Known::None("the Agent cannot be read"), |agent| Known::Agent(Box::new(agent))),
-        None if releases.is_ready() => Known::None("there is no such Agent in the namespace"),
-        None => Known::Unknown,
+        Some(cached) => cached.agent().map_or(KnownAgent::None("the Agent cannot be read"), |agent| KnownAgent::Agent(Box::new(agent))),
+        None if releases.is_ready() => KnownAgent::None("there is no such Agent in the namespace"),
+        None => KnownAgent::Unknown,
     }
 }
 

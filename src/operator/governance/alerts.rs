@@ -51,12 +51,12 @@ pub(super) struct Standing<'a> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Changes<'a> {
+pub(super) struct AlertChanges<'a> {
     pub standing: Vec<Standing<'a>>,
     pub resolved: Vec<(&'a Watched, Alert)>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> AlertChanges<'a> {
     /// `since` says since when alerts that have not begun are due, `waits` gets the same for the next pass.
     pub(super) fn decide(
         &mut self,
