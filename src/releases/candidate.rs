@@ -29,12 +29,12 @@ pub(super) struct Candidate {
     /// The name of its AgentRelease.
     pub release: String,
     pub evaluation: ReleaseEvaluation,
-    pub verdict: CandidateVerdict,
+    pub verdict: Verdict,
 }
 
 /// What became of the evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CandidateVerdict {
+pub(super) enum Verdict {
     Waits,
     Passed,
     Failed,
@@ -55,7 +55,7 @@ pub(super) fn of(past: &AgentHistory, shown: &[Shown], runs: &Runs, allow_heuris
         let run = gate::run_name(&shown.uid, attempt);
         let waits = ReleaseEvaluation { run: run.clone(), attempt, verdict: said, ..ReleaseEvaluation::default() };
         let (verdict, evaluation) = match runs.get(&run).map(|found| outcome(found, &shown.uid, &wanted, pending, allow_heuristic)) {
-            None | Some(Outcome::Runs) => (CandidateVerdict::Waits, waits),
+            None | Some(Outcome::Runs) => (Verdict::Waits, waits),
             Some(Outcome::Spent(why)) if attempt < MAX_ATTEMPTS => {
                 said = Some(cut(&format!("attempt {attempt} of {MAX_ATTEMPTS} ended without a verdict: {why}")));
                 attempt += 1;
@@ -63,10 +63,10 @@ pub(super) fn of(past: &AgentHistory, shown: &[Shown], runs: &Runs, allow_heuris
             }
             Some(Outcome::Spent(why)) => {
                 let said = cut(&format!("{MAX_ATTEMPTS} evaluations ended without a verdict; the last one: {why}"));
-                (CandidateVerdict::Failed, ReleaseEvaluation { passed: Some(false), verdict: Some(said), ..waits })
+                (Verdict::Failed, ReleaseEvaluation { passed: Some(false), verdict: Some(said), ..waits })
             }
             Some(Outcome::Scored(scored)) => {
-                let verdict = if scored.passed == Some(true) { CandidateVerdict::Passed } else { CandidateVerdict::Failed };
+                let verdict = if scored.passed == Some(true) { Verdict::Passed } else { Verdict::Failed };
                 (verdict, ReleaseEvaluation { run, attempt, ..*scored })
             }
         };

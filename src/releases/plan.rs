@@ -13,7 +13,7 @@ use slipway_release::lifecycle::{self, Event};
 use slipway_release::{Resolved, Status, autoscaled, content_of as content, pinned_content};
 
 use super::agent_status::{self, agent_release};
-use super::candidate::{self, Candidate, CandidateVerdict};
+use super::candidate::{self, Candidate, Verdict};
 use super::draft::{self, Draft};
 use super::evaluated::Evaluated;
 use super::history::{Active, AgentHistory, Pending};
@@ -60,7 +60,7 @@ fn decide(seen: &Seen, candidate: &Candidate) -> Option<Step> {
     let Seen { agent, past, .. } = *seen;
     let pending = past.pending.as_ref()?;
     let (verdict, evaluation) = match candidate::on_canary(seen, pending) {
-        Some(passed) => (CandidateVerdict::Passed, passed),
+        Some(passed) => (Verdict::Passed, passed),
         None => (candidate.verdict, candidate.evaluation.clone()),
     };
     let (version, evaluated) = (pending.version, Evaluated(evaluation));
@@ -68,9 +68,9 @@ fn decide(seen: &Seen, candidate: &Candidate) -> Option<Step> {
     let is_withdrawn = seen.references.resolved(&effective.spec).is_ok_and(|resolved| unchanged(past, &effective, &resolved).is_some());
     match verdict {
         _ if is_withdrawn => None,
-        CandidateVerdict::Waits => None,
-        CandidateVerdict::Passed => Some(Step::Approve { version, evaluated }),
-        CandidateVerdict::Failed => Some(Step::Reject { version, evaluated }),
+        Verdict::Waits => None,
+        Verdict::Passed => Some(Step::Approve { version, evaluated }),
+        Verdict::Failed => Some(Step::Reject { version, evaluated }),
     }
 }
 

@@ -32,7 +32,7 @@ use crate::caches::pods::Problem;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use held::Held;
-use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
+use verdict::{AgentVerdict, DEPLOYMENT_READY, Motion, PROGRESSING};
 
 /// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
 pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::Standing, controller: &Controller) -> Next<write::Error> {
@@ -170,7 +170,7 @@ fn pods(agent: &str, by_flagger: bool) -> String {
 }
 
 /// Ready has the words. The others have a reason, so that `kubectl describe` says everything once.
-fn findings(verdict: &Verdict, seen: &Observed) -> Vec<Finding> {
+fn findings(verdict: &AgentVerdict, seen: &Observed) -> Vec<Finding> {
     const SEE_READY: &str = "see the condition Ready";
     let moves = |kind, motion, otherwise: &str| {
         if verdict.motion == motion {
