@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use slipway_peers::{Server, free_port};
 
-use crate::http::{Answer, PROXIED, Reply};
+use crate::http::{PROXIED, Reply, UnreadReply};
 use crate::kubectl::program;
 use crate::second::Second;
 use crate::turn::apart;
@@ -64,7 +64,7 @@ impl Apart {
     #[track_caller]
     pub fn call(&self, method: &str, path: &str, media: &str, body: &Value) -> Reply {
         let text = if body.is_null() { String::new() } else { body.to_string() };
-        let ask = || Answer::ask(TcpStream::connect(self.door)?, method, path, &[("Content-Type", media)], text.as_bytes())?.whole();
+        let ask = || UnreadReply::ask(TcpStream::connect(self.door)?, method, path, &[("Content-Type", media)], text.as_bytes())?.whole();
         ask().unwrap_or_else(|e| panic!("{method} {path} got no answer: {e}"))
     }
 
@@ -112,7 +112,7 @@ fn follow(store: &Weak<Store>, door: SocketAddr, path: &str) {
 
 fn watch(store: &Weak<Store>, door: SocketAddr, path: &str) -> io::Result<()> {
     let resource = path.rsplit('/').next().unwrap_or_default();
-    let answer = Answer::ask(TcpStream::connect(door)?, "GET", &format!("{path}?watch=1"), &[], &[])?;
+    let answer = UnreadReply::ask(TcpStream::connect(door)?, "GET", &format!("{path}?watch=1"), &[], &[])?;
     // Where nothing changes, nothing is heard.
     answer.body.get_ref().set_read_timeout(None)?;
     if let Some(store) = store.upgrade() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use slipway_peers::{Server, free_port, skip};
 
-use crate::http::{Answer, PROXIED, Reply};
+use crate::http::{PROXIED, Reply, UnreadReply};
 use crate::kubectl::{kubectl, program};
 use crate::platform;
 use crate::team::Team;
@@ -68,8 +68,8 @@ impl Api {
         command
     }
 
-    /// The API server of this kubeconfig, else of the one in use, by way of `kubectl proxy`: for tests of so many calls that a
-    /// process for each would be most of the work.
+    /// The API server of this kubeconfig, else of the one in use, by way of `kubectl proxy`: for tests with thousands of
+    /// calls, where a process for each call would be most of the work.
     #[track_caller]
     pub fn kubernetes(kubeconfig: Option<&Path>) -> Self {
         let port = free_port();
@@ -274,7 +274,7 @@ impl Call {
 
     /// Makes the call, for who wants to know how it went wrong.
     pub fn try_send(&self) -> std::io::Result<Reply> {
-        self.ask().and_then(Answer::whole)
+        self.ask().and_then(UnreadReply::whole)
     }
 
     /// Makes the call, whose status must be this one; the answer as JSON.
@@ -292,11 +292,11 @@ impl Call {
         Stream { status: answer.status, lines: answer.body, partial: Vec::new() }
     }
 
-    fn ask(&self) -> std::io::Result<Answer> {
+    fn ask(&self) -> std::io::Result<UnreadReply> {
         let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         // Who knocks where somebody just left would wait for minutes.
         let stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(3))?;
-        Answer::ask(stream, &self.method, &self.path, &headers, &self.body)
+        UnreadReply::ask(stream, &self.method, &self.path, &headers, &self.body)
     }
 }
 

@@ -14,7 +14,7 @@ mod pods;
 mod trial;
 mod weather;
 
-pub use door::{Asked, Door};
+pub use door::{CountedRequest, Door};
 pub use ground::Ground;
 pub use home::Home;
 pub use manager::Manager;

@@ -67,17 +67,17 @@ pub fn http(namespace: &str, service: &str, port: u16, path: &str, body: Option<
 fn exchange(stream: TcpStream, path: &str, body: Option<&Value>) -> io::Result<Reply> {
     let text = body.map(ToString::to_string).unwrap_or_default();
     let method = if body.is_some() { "POST" } else { "GET" };
-    Answer::ask(stream, method, path, &[("Content-Type", "application/json")], text.as_bytes())?.whole()
+    UnreadReply::ask(stream, method, path, &[("Content-Type", "application/json")], text.as_bytes())?.whole()
 }
 
 /// An answer whose body has not been read.
-pub(crate) struct Answer {
+pub(crate) struct UnreadReply {
     pub status: u16,
     pub headers: Headers,
     pub body: BufReader<TcpStream>,
 }
 
-impl Answer {
+impl UnreadReply {
     /// HTTP/1.0, so that the answer is neither in chunks nor kept open.
     pub(crate) fn ask(mut stream: TcpStream, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Self> {
         stream.set_read_timeout(Some(READ_TIMEOUT))?;

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// A block of commands, and what comes of it.
-pub struct Step {
+pub struct PageStep {
     /// In the page, from 1.
     pub line: usize,
     /// The heading that it stands under.
@@ -16,8 +16,8 @@ pub struct Step {
 
 /// The steps of a page of this name.
 #[track_caller]
-pub fn steps(name: &str, page: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+pub fn steps(name: &str, page: &str) -> Vec<PageStep> {
+    let mut steps: Vec<PageStep> = Vec::new();
     let mut heading = String::new();
     let mut block: Option<(usize, String, String)> = None;
     for (at, line) in page.lines().enumerate() {
@@ -32,7 +32,7 @@ pub fn steps(name: &str, page: &str) -> Vec<Step> {
             (Some(_), Some(_)) => {
                 let Some((line, mark, text)) = block.take() else { continue };
                 match mark.as_str() {
-                    "sh" => steps.push(Step { line, heading: heading.clone(), commands: text, shown: None }),
+                    "sh" => steps.push(PageStep { line, heading: heading.clone(), commands: text, shown: None }),
                     "json" | "text" => {
                         let step = steps.last_mut().unwrap_or_else(|| panic!("{name}:{line} shows what nobody asked for"));
                         step.shown = Some((mark, text));
@@ -45,7 +45,7 @@ pub fn steps(name: &str, page: &str) -> Vec<Step> {
     steps
 }
 
-impl Step {
+impl PageStep {
     /// Whether what came is what is shown, if something is.
     pub fn check(&self, came: &str) -> Result<(), String> {
         self.shown.as_ref().map_or(Ok(()), |(mark, shown)| compare(mark, shown, came))

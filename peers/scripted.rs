@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What a client asked for.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ScriptedRequest {
     pub method: String,
     /// Path and query.
     pub target: String,
@@ -18,9 +18,9 @@ pub struct Asked {
 }
 
 /// An answer: the status line and headers without the last line break, and the body.
-pub struct Answer(pub String, pub Vec<u8>);
+pub struct ScriptedAnswer(pub String, pub Vec<u8>);
 
-impl Answer {
+impl ScriptedAnswer {
     pub fn json(body: &serde_json::Value) -> Self {
         Self("200 OK\r\nContent-Type: application/json".into(), body.to_string().into_bytes())
     }
@@ -33,12 +33,12 @@ impl Answer {
 /// A server that runs until its test ends.
 pub struct Scripted {
     pub url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ScriptedRequest>>>,
 }
 
 impl Scripted {
     /// `answer` gets the request and how many came before it.
-    pub async fn start(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&ScriptedRequest, usize) -> ScriptedAnswer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("its address"));
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -53,12 +53,16 @@ impl Scripted {
     }
 
     /// The requests so far.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<ScriptedRequest> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-async fn serve(mut stream: TcpStream, log: &Mutex<Vec<Asked>>, answer: &(impl Fn(&Asked, usize) -> Answer + ?Sized)) -> Option<()> {
+async fn serve(
+    mut stream: TcpStream,
+    log: &Mutex<Vec<ScriptedRequest>>,
+    answer: &(impl Fn(&ScriptedRequest, usize) -> ScriptedAnswer + ?Sized),
+) -> Option<()> {
     let mut bytes = Vec::new();
     let (head, body) = loop {
         if stream.read_buf(&mut bytes).await.ok()? == 0 {
@@ -75,13 +79,13 @@ async fn serve(mut stream: TcpStream, log: &Mutex<Vec<Asked>>, answer: &(impl Fn
     let mut lines = head.lines();
     let mut first = lines.next()?.split(' ').map(str::to_owned);
     let headers = lines.filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())));
-    let asked = Asked { method: first.next()?, target: first.next()?, headers: headers.collect(), body };
+    let asked = ScriptedRequest { method: first.next()?, target: first.next()?, headers: headers.collect(), body };
     let before = {
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         log.push(asked.clone());
         log.len() - 1
     };
-    let Answer(head, body) = answer(&asked, before);
+    let ScriptedAnswer(head, body) = answer(&asked, before);
     let length =
         if head.to_ascii_lowercase().contains("content-length") { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     stream.write_all(format!("HTTP/1.1 {head}\r\n{length}Connection: close\r\n\r\n").as_bytes()).await.ok()?;

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Block, Chunk, ChunkSize, Chunker, Format};
 use slipway_models::embedding::{EmbeddingTokens, PassageEmbedder};
 
@@ -68,7 +68,7 @@ async fn share(files: &[PathBuf], first: usize) -> anyhow::Result<u32> {
 
 async fn read(file: &Path, format: Format, mut take: impl FnMut(Block)) -> anyhow::Result<Option<u32>> {
     let program: Vec<OsString> = vec![start::program("slipway-worker")?.into_os_string(), "extract".into()];
-    let mut extraction = Extraction::start(&program, format, file, Limits::default())?;
+    let mut extraction = Extraction::start(&program, format, file, ExtractionLimits::default())?;
     while let Some(block) = extraction.next().await {
         take(block);
     }

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::message::{Reply, Request};
 use super::weather::{End, Fate, Sky, Told, Weather};
 use crate::gate::When;
-use crate::http::Answer;
+use crate::http::UnreadReply;
 
 /// How soon it is noticed that a watch's client has gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -70,14 +70,14 @@ struct State {
     killed: bool,
     written: usize,
     held: Held,
-    asked: Vec<Asked>,
+    asked: Vec<CountedRequest>,
     last: Option<Instant>,
     streams: Vec<TcpStream>,
 }
 
 /// A request that came to the door; leases and watches are not counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct CountedRequest {
     pub method: String,
     pub resource: String,
     pub is_write: bool,
@@ -163,12 +163,12 @@ impl Door {
     }
 
     /// The requests since [`Self::count`].
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<CountedRequest> {
         self.shared.lock().asked.clone()
     }
 
     /// The writes among them, by method and kind.
-    pub fn writes(&self) -> BTreeMap<Asked, usize> {
+    pub fn writes(&self) -> BTreeMap<CountedRequest, usize> {
         let mut writes = BTreeMap::new();
         for asked in self.asked().into_iter().filter(|asked| asked.is_write) {
             *writes.entry(asked).or_default() += 1;
@@ -306,7 +306,7 @@ impl Shared {
             drop(self.turned.wait_while(state, is_here).unwrap_or_else(PoisonError::into_inner));
             return Ok((false, true));
         }
-        state.asked.push(Asked { method: request.method.clone(), resource, is_write });
+        state.asked.push(CountedRequest { method: request.method.clone(), resource, is_write });
         state.written += usize::from(is_write);
         let written = state.written;
         match state.armed.filter(|(at, _)| is_write && *at == written) {
@@ -336,7 +336,7 @@ impl Shared {
     }
 
     /// Tells a watch's events, one a line.
-    fn relay(&self, mut answer: Answer, mut client: &TcpStream) -> io::Result<()> {
+    fn relay(&self, mut answer: UnreadReply, mut client: &TcpStream) -> io::Result<()> {
         answer.body.get_ref().set_read_timeout(Some(POLL_INTERVAL))?;
         self.keep(answer.body.get_ref())?;
         client.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;

@@ -12,7 +12,7 @@ use slipway_peers::{Server, free_port};
 
 use super::home::Home;
 use super::pods::Pods;
-use crate::http::{Answer, Reply};
+use crate::http::{Reply, UnreadReply};
 use crate::kubectl::program;
 use crate::second::Second;
 use crate::turn::apart;
@@ -119,5 +119,5 @@ fn good(method: &str, path: &str, reply: &Reply) -> Value {
 /// One request, with a body unless that is null.
 pub(super) fn ask(server: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> io::Result<Reply> {
     let text = if body.is_null() { String::new() } else { body.to_string() };
-    Answer::ask(TcpStream::connect(server)?, method, path, headers, text.as_bytes())?.whole()
+    UnreadReply::ask(TcpStream::connect(server)?, method, path, headers, text.as_bytes())?.whole()
 }

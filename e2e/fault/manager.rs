@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::door::Door;
 use super::home::Home;
 use crate::api::binary;
-use crate::http::Answer;
+use crate::http::UnreadReply;
 use crate::watch::poll;
 
 /// A process that ends at once is not started again and again without a pause.
@@ -113,7 +113,7 @@ impl Manager {
 
     /// Whether it works, by its own account.
     pub fn leads(&self) -> bool {
-        let metrics = self.ask("/metrics").and_then(Answer::whole).map(|reply| reply.body).unwrap_or_default();
+        let metrics = self.ask("/metrics").and_then(UnreadReply::whole).map(|reply| reply.body).unwrap_or_default();
         metrics.lines().any(|line| line.starts_with("slipway_leader") && line.ends_with(" 1"))
     }
 
@@ -131,9 +131,9 @@ impl Manager {
         self.ask("/readyz").is_ok_and(|answer| answer.status == 200)
     }
 
-    fn ask(&self, path: &str) -> io::Result<Answer> {
+    fn ask(&self, path: &str) -> io::Result<UnreadReply> {
         let listen = self.variables.iter().find(|(name, _)| *name == "SLIPWAY_LISTEN").map_or("", |(_, value)| value);
-        Answer::ask(TcpStream::connect(listen)?, "GET", path, &[], b"")
+        UnreadReply::ask(TcpStream::connect(listen)?, "GET", path, &[], b"")
     }
 }
 

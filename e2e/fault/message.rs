@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 
-use crate::http::Answer;
+use crate::http::UnreadReply;
 
 /// Headers of a connection and not of a request; and nobody here can read what was packed.
 const OWN: [&str; 6] = ["host", "connection", "content-length", "transfer-encoding", "accept-encoding", "expect"];
@@ -50,11 +50,11 @@ impl Request {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Asks whoever stands behind the door; what he answers has not been read.
-    pub(super) fn send(&self, to: SocketAddr) -> io::Result<Answer> {
+    /// Sends the request to the server behind the door. The body of the reply has not been read.
+    pub(super) fn send(&self, to: SocketAddr) -> io::Result<UnreadReply> {
         let headers = self.headers.iter().filter(|(name, _)| !OWN.contains(&name.as_str()));
         let headers: Vec<(&str, &str)> = headers.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        Answer::ask(TcpStream::connect(to)?, &self.method, &self.target, &headers, &self.body)
+        UnreadReply::ask(TcpStream::connect(to)?, &self.method, &self.target, &headers, &self.body)
     }
 
     pub(super) fn path(&self) -> &str {
@@ -109,7 +109,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn of(answer: Answer) -> io::Result<Self> {
+    pub(super) fn of(answer: UnreadReply) -> io::Result<Self> {
         let whole = answer.whole()?;
         Ok(Self { status: whole.status, media: whole.header("content-type").to_owned(), body: whole.body, retry_after: None })
     }

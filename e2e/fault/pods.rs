@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ground::ask;
-use crate::http::Answer;
+use crate::http::UnreadReply;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -40,7 +40,7 @@ impl Drop for Pods {
 }
 
 fn follow(server: SocketAddr, namespaces: &str, end: &AtomicBool) -> io::Result<()> {
-    let mut answer = Answer::ask(TcpStream::connect(server)?, "GET", "/apis/apps/v1/deployments?watch=true", &[], b"")?;
+    let mut answer = UnreadReply::ask(TcpStream::connect(server)?, "GET", "/apis/apps/v1/deployments?watch=true", &[], b"")?;
     answer.body.get_ref().set_read_timeout(Some(POLL_INTERVAL))?;
     let mut line = Vec::new();
     while !end.load(Ordering::SeqCst) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::door::Asked;
+use super::door::CountedRequest;
 use super::home::{Home, differences};
 use super::manager::Manager;
 
@@ -81,7 +81,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn last(&self) -> Vec<Option<Asked>> {
+    fn last(&self) -> Vec<Option<CountedRequest>> {
         self.managers.iter().map(|manager| manager.door().asked().into_iter().next_back()).collect()
     }
 

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use bases::{BASES, Base};
-use field::Outcome;
+use field::FieldOutcome;
 use schema::Kind;
 use serde_json::{Map, Value, json};
 use slipway_e2e::{Apart, condition, poll};
@@ -87,7 +87,7 @@ fn every_field_of_every_kind() {
                     let lost = outcome.lost;
                     let mut outcomes = outcomes.lock().unwrap();
                     outcomes.push(outcome);
-                    if lost || outcomes.iter().map(|outcome: &Outcome| outcome.faults.len()).sum::<usize>() > ENOUGH {
+                    if lost || outcomes.iter().map(|outcome: &FieldOutcome| outcome.faults.len()).sum::<usize>() > ENOUGH {
                         break;
                     }
                 }
@@ -103,7 +103,7 @@ fn every_field_of_every_kind() {
 
 /// What went wrong, all of it; and whether each field had a value of which something could be seen.
 #[expect(clippy::print_stderr, reason = "how much was tried is worth a line")]
-fn report(outcomes: &[Outcome]) {
+fn report(outcomes: &[FieldOutcome]) {
     let mut faults: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.faults.clone()).collect();
     // Of a spec as a whole there is nothing to see that is not one of its parts.
     let parts = outcomes.iter().map(|outcome| outcome.field.as_str()).filter(|field| field.matches('.').count() > 1);
@@ -112,7 +112,7 @@ fn report(outcomes: &[Outcome]) {
     if faults.len() <= ENOUGH {
         faults.extend(exceptions::judge(&fields, &accepted));
     }
-    let count = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>();
+    let count = |of: fn(&FieldOutcome) -> usize| outcomes.iter().map(of).sum::<usize>();
     eprintln!(
         "{} fields: {} values were refused, {} accepted, {} of these applied",
         fields.len(),

@@ -1,8 +1,5 @@
-//! The CRDs, generated from the types. `crds/` holds them; the tests here keep the two the same, and those of `accepted`
+//! The CRDs, generated from the types. `crds/` holds them; the tests here keep the two the same, and those of `tests/accepted.rs`
 //! see to it that a later v1 accepts whatever an earlier one did.
-
-#[cfg(test)]
-mod accepted;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, CustomResourceDefinitionVersion, JSON};
 use kube::CustomResourceExt;
@@ -44,6 +41,8 @@ fn unseen(version: &mut CustomResourceDefinitionVersion) {
 
 #[cfg(test)]
 mod tests {
+    mod accepted;
+
     use std::path::{Path, PathBuf};
 
     use serde_json::{Map, Value};

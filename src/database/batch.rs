@@ -21,7 +21,7 @@ const LOCK_TIMEOUT_ALONE: &str = "2s";
 const LOCK_TIMEOUT_IN_BATCH: &str = "100ms";
 
 /// What may be asked together with others of its kind, and may be repeated.
-pub(crate) trait Step: Send + Sync + Sized + 'static {
+pub(crate) trait BatchStep: Send + Sync + Sized + 'static {
     type Answer: Default + Send;
 
     /// About what it takes to send.
@@ -41,23 +41,23 @@ pub(crate) struct Whose {
     pub(crate) agent: String,
 }
 
-pub(crate) struct Batches<S: Step>(Arc<Shared<S>>);
+pub(crate) struct Batches<S: BatchStep>(Arc<Shared<S>>);
 
-struct Shared<S: Step> {
+struct Shared<S: BatchStep> {
     door: Arc<Door>,
     whose: Whose,
     queue: Mutex<Queue<S>>,
 }
 
-struct Queue<S: Step> {
+struct Queue<S: BatchStep> {
     waiting: VecDeque<(S, Asker<S>)>,
     /// Whether a task is sending the queue.
     served: bool,
 }
 
-type Asker<S> = oneshot::Sender<Result<<S as Step>::Answer, Fault>>;
+type Asker<S> = oneshot::Sender<Result<<S as BatchStep>::Answer, Fault>>;
 
-impl<S: Step> Batches<S> {
+impl<S: BatchStep> Batches<S> {
     pub(crate) fn new(door: Arc<Door>, whose: Whose) -> Self {
         Self(Arc::new(Shared { door, whose, queue: Mutex::new(Queue { waiting: VecDeque::new(), served: false }) }))
     }
@@ -77,7 +77,7 @@ impl<S: Step> Batches<S> {
     }
 }
 
-impl<S: Step> Shared<S> {
+impl<S: BatchStep> Shared<S> {
     async fn serve(self: Arc<Self>) {
         while let Some(batch) = self.next() {
             let (steps, askers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::batch::{Step, Whose};
+use crate::batch::{BatchStep, Whose};
 use crate::connection::{Question, ask, in_time};
 use crate::conversation::{MESSAGES, TEXT, clean, message, role_name, short_title, time};
 use crate::types::{Generation, NewMessage, StoredMessage};
@@ -166,7 +166,7 @@ pub(crate) struct Beginning {
     latest: i64,
 }
 
-impl Step for Beginning {
+impl BatchStep for Beginning {
     type Answer = Vec<StoredMessage>;
 
     fn bytes(&self) -> usize {
@@ -220,7 +220,7 @@ pub(crate) struct End {
     messages: Vec<Written>,
 }
 
-impl Step for End {
+impl BatchStep for End {
     type Answer = ();
 
     fn bytes(&self) -> usize {

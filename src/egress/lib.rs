@@ -254,6 +254,4 @@ pub fn root_cause(error: &(dyn StdError + 'static)) -> String {
 }
 
 #[cfg(test)]
-mod spelling_tests;
-#[cfg(test)]
 mod tests;

@@ -1,3 +1,5 @@
+mod spelling;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -53,7 +55,7 @@ async fn server(address: &str, head: &'static str) -> (u16, Arc<AtomicUsize>) {
     (port, connections)
 }
 
-pub(super) fn egress(allow: &[&str], resolver: Arc<dyn Resolver>) -> Egress {
+fn egress(allow: &[&str], resolver: Arc<dyn Resolver>) -> Egress {
     let profile = EgressProfile { name: "tools", setting: "RUNTIME_EGRESS_ALLOW", user_agent: "slipway-tests" };
     let allow: Vec<Allowed> = allow.iter().map(|item| item.parse().unwrap()).collect();
     Egress::with_resolver(profile, &allow, None, resolver)

@@ -81,9 +81,9 @@ pub fn heuristic(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn
                 "Whether the right tools were called takes metadata.expected_tool_calls in the case, or a judge model.",
             );
         }
-        Scorer::ToolCallEfficiency => lexical::Found { value: 1.0, reason: "No call was repeated with the same result.".to_owned() },
+        Scorer::ToolCallEfficiency => lexical::LexicalScore { value: 1.0, reason: "No call was repeated with the same result.".to_owned() },
     };
-    let lexical::Found { value, reason } = found;
+    let lexical::LexicalScore { value, reason } = found;
     if (0.0..=1.0).contains(&value) { Score::scored(scorer, value, reason) } else { Score::error(scorer, "The words gave no score.") }
 }
 

@@ -4,7 +4,7 @@ mod limit;
 mod state;
 
 pub use limit::{Level, Limit};
-pub use state::{Open, RESOLVE_AFTER, Step, judge};
+pub use state::{AlertStep, Open, RESOLVE_AFTER, judge};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {

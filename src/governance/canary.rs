@@ -63,7 +63,7 @@ pub struct Gates {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub enum CanaryVerdict {
     /// What cannot be concluded from, in words.
     TooLittle(&'static str),
     /// Neither kept nor broken, in words.
@@ -74,24 +74,24 @@ pub enum Verdict {
 }
 
 /// Judges a canary. `bounds` are those of the histograms.
-pub fn judge(canary: &Evidence, stable: &Evidence, gates: &Gates, bounds: &[i64]) -> Verdict {
+pub fn judge(canary: &Evidence, stable: &Evidence, gates: &Gates, bounds: &[i64]) -> CanaryVerdict {
     if canary.ended < gates.minimum {
-        return Verdict::TooLittle("requests to the canary");
+        return CanaryVerdict::TooLittle("requests to the canary");
     }
     if stable.ended < gates.minimum {
-        return Verdict::TooLittle("requests to the stable track");
+        return CanaryVerdict::TooLittle("requests to the stable track");
     }
     let level = FAIL_LEVEL / REPEATED / f64::from(gates.looks.max(1));
     let found = [errors(canary, stable, gates, level), latency(canary, stable, gates, level, bounds), score(canary, gates)];
     let mut undecided: Vec<String> = Vec::new();
     for verdict in found {
         match verdict {
-            Verdict::Fail(why) => return Verdict::Fail(why),
-            Verdict::Undecided(why) => undecided.push(why),
-            Verdict::TooLittle(_) | Verdict::Pass => {}
+            CanaryVerdict::Fail(why) => return CanaryVerdict::Fail(why),
+            CanaryVerdict::Undecided(why) => undecided.push(why),
+            CanaryVerdict::TooLittle(_) | CanaryVerdict::Pass => {}
         }
     }
-    if undecided.is_empty() { Verdict::Pass } else { Verdict::Undecided(undecided.join("; ")) }
+    if undecided.is_empty() { CanaryVerdict::Pass } else { CanaryVerdict::Undecided(undecided.join("; ")) }
 }
 
 /// What is so bad that a canary ends at once, in words, whatever its minimum.
@@ -150,56 +150,56 @@ fn number(count: u64) -> f64 {
 
 /// A canary passes that is shown to be within the margin, by Newcombe's interval for a difference of two rates. It fails where it is
 /// certain to be worse, and was found beyond the margin.
-fn errors(canary: &Evidence, stable: &Evidence, gates: &Gates, level: f64) -> Verdict {
+fn errors(canary: &Evidence, stable: &Evidence, gates: &Gates, level: f64) -> CanaryVerdict {
     let (new, former) = (Part::failed(canary), Part::failed(stable));
     let margin = gates.error_margin / 100.0;
     let difference = new.rate() - former.rate();
     let (upper, lower) = (new.interval(Z_PASS).1, former.interval(Z_PASS).0);
     let most = difference + (upper - new.rate()).hypot(former.rate() - lower);
     if most <= margin {
-        return Verdict::Pass;
+        return CanaryVerdict::Pass;
     }
     let p = fisher(new.bad, new.of, former.bad, former.of);
     if difference > margin.max(0.0) && new.bad >= MIN_BAD && p < level {
-        return Verdict::Fail(worse("failed", new, former, p));
+        return CanaryVerdict::Fail(worse("failed", new, former, p));
     }
     let [rate, other, most] = [new.rate(), former.rate(), most].map(|rate| 100.0 * rate);
     let margin = gates.error_margin;
-    Verdict::Undecided(format!(
+    CanaryVerdict::Undecided(format!(
         "{rate:.2} % of requests failed, of the stable track's {other:.2} %; up to {most:.2} points more are possible, {margin} are allowed"
     ))
 }
 
 /// The share of answers beyond what the stable track's 95th percentile allows: of the canary's, and beside the stable track's own.
-fn latency(canary: &Evidence, stable: &Evidence, gates: &Gates, level: f64, bounds: &[i64]) -> Verdict {
+fn latency(canary: &Evidence, stable: &Evidence, gates: &Gates, level: f64, bounds: &[i64]) -> CanaryVerdict {
     let buckets = bounds.len().saturating_add(1);
     let all = |evidence: &Evidence| Part::slow(evidence, buckets, buckets).of;
     if all(canary) < MIN_ANSWERS || all(stable) < MIN_ANSWERS {
-        return Verdict::Undecided(format!("fewer than {MIN_ANSWERS} answers were timed of a track"));
+        return CanaryVerdict::Undecided(format!("fewer than {MIN_ANSWERS} answers were timed of a track"));
     }
     // Of what lies beyond the last bound nothing can be said, so that nothing is broken either.
-    let Some(p95) = quantile(bounds, &stable.latency, 0.95).filter(|p95| !p95.at_least) else { return Verdict::Pass };
+    let Some(p95) = quantile(bounds, &stable.latency, 0.95).filter(|p95| !p95.at_least) else { return CanaryVerdict::Pass };
     let allowed = p95.value * gates.latency_ratio / 100.0;
-    let Some((place, bound)) = bounds.iter().enumerate().find(|(_, bound)| float(**bound) >= allowed) else { return Verdict::Pass };
+    let Some((place, bound)) = bounds.iter().enumerate().find(|(_, bound)| float(**bound) >= allowed) else { return CanaryVerdict::Pass };
     let (new, former) = (Part::slow(canary, place, buckets), Part::slow(stable, place, buckets));
     let p = fisher(new.bad, new.of, former.bad, former.of);
     if new.bad >= MIN_BAD && new.interval(Z_FAIL).0 > SLOW_FAIL && p < level {
-        return Verdict::Fail(worse(&format!("took over {bound} ms"), new, former, p));
+        return CanaryVerdict::Fail(worse(&format!("took over {bound} ms"), new, former, p));
     }
     let most = new.interval(Z_PASS).1;
     if most <= SLOW_PASS {
-        return Verdict::Pass;
+        return CanaryVerdict::Pass;
     }
     let [rate, most] = [new.rate(), most].map(|rate| 100.0 * rate);
-    Verdict::Undecided(format!("{rate:.2} % of answers took over {bound} ms, and {most:.2} % may be such"))
+    CanaryVerdict::Undecided(format!("{rate:.2} % of answers took over {bound} ms, and {most:.2} % may be such"))
 }
 
-fn score(canary: &Evidence, gates: &Gates) -> Verdict {
+fn score(canary: &Evidence, gates: &Gates) -> CanaryVerdict {
     match (gates.min_score, canary.score) {
-        (None, _) => Verdict::Pass,
-        (Some(_), None) => Verdict::Undecided("it has no score yet".to_owned()),
-        (Some(least), Some(score)) if score >= least => Verdict::Pass,
-        (Some(least), Some(score)) => Verdict::Fail(format!("its score is {score:.1}, and {least} is asked for")),
+        (None, _) => CanaryVerdict::Pass,
+        (Some(_), None) => CanaryVerdict::Undecided("it has no score yet".to_owned()),
+        (Some(least), Some(score)) if score >= least => CanaryVerdict::Pass,
+        (Some(least), Some(score)) => CanaryVerdict::Fail(format!("its score is {score:.1}, and {least} is asked for")),
     }
 }
 
@@ -224,12 +224,12 @@ mod tests {
         Evidence { ended, errors, latency, score: None }
     }
 
-    fn word(verdict: &Verdict) -> &'static str {
+    fn word(verdict: &CanaryVerdict) -> &'static str {
         match verdict {
-            Verdict::TooLittle(_) => "too little",
-            Verdict::Undecided(_) => "undecided",
-            Verdict::Pass => "pass",
-            Verdict::Fail(_) => "fail",
+            CanaryVerdict::TooLittle(_) => "too little",
+            CanaryVerdict::Undecided(_) => "undecided",
+            CanaryVerdict::Pass => "pass",
+            CanaryVerdict::Fail(_) => "fail",
         }
     }
 
@@ -315,12 +315,12 @@ mod tests {
     #[test]
     fn what_was_found_is_said_in_figures() {
         let (canary, stable) = (track(200, 20, 0), track(1_800, 18, 0));
-        let Verdict::Fail(why) = judge(&canary, &stable, &GATES, &BOUNDS) else { panic!("it fails") };
+        let CanaryVerdict::Fail(why) = judge(&canary, &stable, &GATES, &BOUNDS) else { panic!("it fails") };
         assert!(why.starts_with("10.0 % of 200 requests failed, of the stable track's 1800 1.0 % (Fisher's exact test, p = "), "{why}");
-        let Verdict::Fail(why) = judge(&track(200, 0, 100), &stable, &GATES, &BOUNDS) else { panic!("it fails") };
+        let CanaryVerdict::Fail(why) = judge(&track(200, 0, 100), &stable, &GATES, &BOUNDS) else { panic!("it fails") };
         assert!(why.starts_with("50.0 % of 200 requests took over 3000 ms, of the stable track's 1800 0.0 %"), "{why}");
         let gates = Gates { min_score: Some(80.0), ..GATES };
-        let Verdict::Undecided(why) = judge(&track(200, 2, 14), &stable, &gates, &BOUNDS) else { panic!("it is open") };
+        let CanaryVerdict::Undecided(why) = judge(&track(200, 2, 14), &stable, &gates, &BOUNDS) else { panic!("it is open") };
         let parts: Vec<&str> = why.split("; ").collect();
         let [errors, possible, latency, score] = parts[..] else { panic!("{why}") };
         assert_eq!(errors, "1.00 % of requests failed, of the stable track's 1.00 %");
@@ -385,10 +385,10 @@ mod tests {
                         continue;
                     }
                     match judge(&canary, &stable, &GATES, &BOUNDS) {
-                        Verdict::Fail(_) => return End::RolledBack(canary.ended),
-                        Verdict::Pass => break,
-                        Verdict::TooLittle(_) | Verdict::Undecided(_) if minute >= 100 => return End::Inconclusive,
-                        Verdict::TooLittle(_) | Verdict::Undecided(_) => {}
+                        CanaryVerdict::Fail(_) => return End::RolledBack(canary.ended),
+                        CanaryVerdict::Pass => break,
+                        CanaryVerdict::TooLittle(_) | CanaryVerdict::Undecided(_) if minute >= 100 => return End::Inconclusive,
+                        CanaryVerdict::TooLittle(_) | CanaryVerdict::Undecided(_) => {}
                     }
                 }
             }
@@ -472,7 +472,7 @@ mod tests {
             let gates = Gates { error_margin: gates[0], latency_ratio: gates[1], min_score: Some(gates[2]), minimum: 20, looks };
             let verdict = judge(&canary, &stable, &gates, &BOUNDS);
             if ended < 20 || other_ended < 20 {
-                prop_assert!(matches!(verdict, Verdict::TooLittle(_)), "{verdict:?}");
+                prop_assert!(matches!(verdict, CanaryVerdict::TooLittle(_)), "{verdict:?}");
             }
             catastrophic(&canary, &stable);
         }

@@ -81,13 +81,13 @@ impl Usage {
 
 /// Who has computed a score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Source {
+pub enum ScoreSource {
     #[default]
     Slipway,
     Mlflow,
 }
 
-impl Source {
+impl ScoreSource {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Slipway => "slipway",
@@ -100,7 +100,7 @@ impl Source {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Score {
     pub mean: f64,
-    pub source: Source,
+    pub source: ScoreSource,
 }
 
 /// All that a scorecard is made from.

@@ -1,6 +1,6 @@
 //! One metric of a scorecard: its value, the score of 0 to 100 that it comes to, and what that means.
 
-use crate::Source;
+use crate::ScoreSource;
 
 /// Below this score a metric is critical.
 const CRITICAL_SCORE: f64 = 60.0;
@@ -66,7 +66,7 @@ pub struct Metric {
     pub status: Option<Status>,
     /// The value is a lower bound, so that the score is an upper one.
     pub at_least: bool,
-    pub source: Source,
+    pub source: ScoreSource,
 }
 
 impl Metric {
@@ -74,7 +74,7 @@ impl Metric {
         let value = value.filter(|value| value.is_finite());
         let score = value.and_then(|value| score(goal, value, threshold));
         let status = value.zip(score).map(|(value, score)| status(goal, value, threshold, score));
-        Self { name, value, unit, threshold, score, status, at_least: false, source: Source::Slipway }
+        Self { name, value, unit, threshold, score, status, at_least: false, source: ScoreSource::Slipway }
     }
 }
 

@@ -40,7 +40,7 @@ impl Default for Demands {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
+pub enum RollbackVerdict {
     /// What cannot be concluded from, in words.
     TooLittle(&'static str),
     /// A difference that may be chance, or that does not matter.
@@ -52,28 +52,30 @@ pub enum Verdict {
     },
 }
 
-pub fn judge(new: &Evidence, former: &Evidence, demands: &Demands) -> Verdict {
+pub fn judge(new: &Evidence, former: &Evidence, demands: &Demands) -> RollbackVerdict {
     let requests = |evidence: &Evidence| evidence.requests.max(0).unsigned_abs();
     if new.conversations < demands.min_conversations {
-        return Verdict::TooLittle("conversations of the release");
+        return RollbackVerdict::TooLittle("conversations of the release");
     }
     match new.callers {
-        None if new.conversations < demands.min_unattributed => return Verdict::TooLittle("conversations, as nobody knows whose they are"),
-        Some(callers) if callers < demands.min_callers => return Verdict::TooLittle("callers of the release"),
+        None if new.conversations < demands.min_unattributed => {
+            return RollbackVerdict::TooLittle("conversations, as nobody knows whose they are");
+        }
+        Some(callers) if callers < demands.min_callers => return RollbackVerdict::TooLittle("callers of the release"),
         None | Some(_) => {}
     }
     if new.requests < demands.min_requests {
-        return Verdict::TooLittle("requests to the release");
+        return RollbackVerdict::TooLittle("requests to the release");
     }
     if former.requests < demands.min_requests {
-        return Verdict::TooLittle("requests to the release before");
+        return RollbackVerdict::TooLittle("requests to the release before");
     }
     let bad = new.conversations.min(new.requests).unsigned_abs();
     let former_bad = former.violations.max(0).unsigned_abs().min(requests(former));
     let p = fisher(bad, requests(new), former_bad, requests(former));
     let rate = |bad: u64, of: u64| float(bad.cast_signed()) / float(of.cast_signed());
     let is_worse = rate(bad, requests(new)) >= demands.min_ratio * rate(former_bad, requests(former));
-    if is_worse && p < demands.level { Verdict::Worse { p } } else { Verdict::AsBefore { p } }
+    if is_worse && p < demands.level { RollbackVerdict::Worse { p } } else { RollbackVerdict::AsBefore { p } }
 }
 
 /// The probability that, of `of + other_of` requests of which `bad + other_bad` are bad, the `of` have `bad` or more by chance.
@@ -128,13 +130,13 @@ mod tests {
         Evidence { requests, violations, conversations: violations, callers: Some(violations) }
     }
 
-    fn verdict(new: Evidence, former: Evidence) -> Verdict {
+    fn verdict(new: Evidence, former: Evidence) -> RollbackVerdict {
         judge(&new, &former, &Demands::default())
     }
 
     #[test]
     fn a_release_is_worse_beyond_doubt_or_not_at_all() {
-        let is_worse = |new, former| matches!(verdict(new, former), Verdict::Worse { .. });
+        let is_worse = |new, former| matches!(verdict(new, former), RollbackVerdict::Worse { .. });
         for (new, former, expected) in [
             ((10, 100), (0, 1000), true),
             ((50, 1000), (0, 1000), true),
@@ -163,10 +165,10 @@ mod tests {
             (bad, Evidence::default()),
             (Evidence { violations: 1_000_000, conversations: 1, ..bad }, good),
         ] {
-            assert!(matches!(verdict(new, former), Verdict::TooLittle(_)), "{new:?} {former:?}");
+            assert!(matches!(verdict(new, former), RollbackVerdict::TooLittle(_)), "{new:?} {former:?}");
         }
         for callers in [Some(3), None] {
-            assert!(matches!(verdict(Evidence { callers, ..bad }, good), Verdict::Worse { .. }), "{callers:?}");
+            assert!(matches!(verdict(Evidence { callers, ..bad }, good), RollbackVerdict::Worse { .. }), "{callers:?}");
         }
     }
 
@@ -195,7 +197,7 @@ mod tests {
             let callers = Some(callers);
             let new = Evidence { requests: requests % 1_000_000, violations, conversations, callers };
             let former = Evidence { requests: other_requests % 1_000_000, violations: other_violations, conversations: other_conversations, callers };
-            if let Verdict::AsBefore { p } | Verdict::Worse { p } = verdict(new, former) {
+            if let RollbackVerdict::AsBefore { p } | RollbackVerdict::Worse { p } = verdict(new, former) {
                 prop_assert!((0.0..=1.0).contains(&p), "{p}");
             }
         }

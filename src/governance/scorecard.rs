@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::measurements::{Score, Share, float, percent};
 use crate::metric::Goal;
-use crate::{Measurements, Metric, Source, Unit, Usage};
+use crate::{Measurements, Metric, ScoreSource, Unit, Usage};
 
 const PII_THRESHOLD: f64 = 5.0;
 const INJECTION_THRESHOLD: f64 = 2.0;
@@ -93,7 +93,7 @@ pub struct Scorecard {
     /// The names of the metrics that have no value.
     pub not_measured: Vec<&'static str>,
     /// MLflow if a score of its is among the metrics.
-    pub source: Source,
+    pub source: ScoreSource,
     pub updated_at: Timestamp,
 }
 
@@ -199,7 +199,7 @@ fn answered(measured: &Measurements) -> Option<&Usage> {
 fn of_score(name: &'static str, score: Option<Score>, threshold: Option<f64>) -> Metric {
     let score = score.filter(|score| (0.0..=1.0).contains(&score.mean));
     let metric = Metric::new(name, Unit::Percent, Goal::Percent, score.map(|score| score.mean * 100.0), threshold);
-    Metric { source: score.map_or(Source::Slipway, |score| score.source), ..metric }
+    Metric { source: score.map_or(ScoreSource::Slipway, |score| score.source), ..metric }
 }
 
 fn counted(count: i64) -> f64 {

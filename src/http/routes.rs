@@ -8,7 +8,7 @@ pub type Route<E> = (Method, &'static str, E);
 
 /// A path that exists; the endpoint is missing where its method is another.
 #[derive(Debug)]
-pub struct Found<'a, E> {
+pub struct MatchedRoute<'a, E> {
     pub path: &'static str,
     pub endpoint: Option<E>,
     /// What stands in the place of each `*`.
@@ -16,17 +16,17 @@ pub struct Found<'a, E> {
 }
 
 /// A word of the table wins over an id that is spelt like it, if it stands before it.
-pub fn find<'a, E: Copy>(routes: &[Route<E>], is_id: fn(&str) -> bool, method: &Method, path: &'a str) -> Option<Found<'a, E>> {
-    let mut found: Option<Found<'a, E>> = None;
+pub fn find<'a, E: Copy>(routes: &[Route<E>], is_id: fn(&str) -> bool, method: &Method, path: &'a str) -> Option<MatchedRoute<'a, E>> {
+    let mut found: Option<MatchedRoute<'a, E>> = None;
     for (allowed, pattern, endpoint) in routes {
         let Some(ids) = matched(pattern, path, is_id) else { continue };
         if found.as_ref().is_some_and(|found| found.path != *pattern) {
             continue;
         }
         if allowed == method {
-            return Some(Found { path: pattern, endpoint: Some(*endpoint), ids });
+            return Some(MatchedRoute { path: pattern, endpoint: Some(*endpoint), ids });
         }
-        found = Some(Found { path: pattern, endpoint: None, ids });
+        found = Some(MatchedRoute { path: pattern, endpoint: None, ids });
     }
     found
 }

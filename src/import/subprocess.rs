@@ -22,7 +22,7 @@ use super::archive::Archive;
 use super::git;
 use super::memory::MemoryBudget;
 use super::source::SkillSource;
-use child::Answer;
+use child::SubprocessAnswer;
 
 /// The signals that end a process without memory: its own abort, or the kernel's kill.
 const OUT_OF_MEMORY: [Signal; 2] = [Signal::ABORT, Signal::KILL];
@@ -140,8 +140,8 @@ async fn answer(child: &mut Child, kind: ImportKind) -> Result<SkillSpec, Error>
         return Err(out_of_memory(kind));
     }
     match serde_json::from_slice(&output) {
-        Ok(Answer::Skill(spec)) => Ok(*spec),
-        Ok(Answer::Refused { status, message, cause }) => {
+        Ok(SubprocessAnswer::Skill(spec)) => Ok(*spec),
+        Ok(SubprocessAnswer::Refused { status, message, cause }) => {
             let error = Error::new(StatusCode::from_u16(status).map_err(Error::internal)?, message);
             Err(match cause {
                 Some(cause) => error.because(cause),

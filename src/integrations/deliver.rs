@@ -5,25 +5,25 @@ use slipway_api::integration::IntegrationType;
 use slipway_api::worker::{DeliverReply, DeliverRequest, DeliveryOutcome};
 use slipway_knowledge::source::retry_after;
 
-use crate::exchange::{Answer, Line};
+use crate::exchange::{Line, ServerAnswer};
 use crate::login::Login;
-use crate::outcome::{Fault, Reason};
+use crate::outcome::{ConnectionFault, Reason};
 use crate::{part, slack, spec, webhook};
 
-pub(crate) async fn send(request: &DeliverRequest, line: &Line<'_>) -> Result<Answer, Fault> {
+pub(crate) async fn send(request: &DeliverRequest, line: &Line<'_>) -> Result<ServerAnswer, ConnectionFault> {
     let spec = spec(request.kind, &request.config)?;
     let login = Login::new(&request.credentials);
     let call = match request.kind {
         IntegrationType::Webhook => webhook::message(&part(spec.webhook)?, &login, &request.message_id, &request.body)?,
         IntegrationType::Slack => slack::message(&part(spec.slack)?, &login, &request.body)?,
-        kind => return Err(Fault::new(Reason::Invalid, format!("integrations of type {} are sent no messages", kind.as_str()))),
+        kind => return Err(ConnectionFault::new(Reason::Invalid, format!("integrations of type {} are sent no messages", kind.as_str()))),
     };
     line.send(call).await
 }
 
-pub(crate) fn replied(sent: Result<Answer, Fault>) -> DeliverReply {
+pub(crate) fn replied(sent: Result<ServerAnswer, ConnectionFault>) -> DeliverReply {
     match sent {
-        Ok(Answer { status, headers, place, .. }) => of_status(status.as_u16(), &headers, &place),
+        Ok(ServerAnswer { status, headers, place, .. }) => of_status(status.as_u16(), &headers, &place),
         Err(fault) => {
             let is_passing = matches!(fault.reason, Reason::Unreachable | Reason::TimedOut);
             let outcome = if is_passing { DeliveryOutcome::Again } else { DeliveryOutcome::Permanent };
@@ -75,7 +75,7 @@ mod tests {
             (Reason::Invalid, DeliveryOutcome::Permanent),
             (Reason::SecretKeyMissing, DeliveryOutcome::Permanent),
         ] {
-            assert_eq!(replied(Err(Fault::new(reason, "x"))).outcome, outcome, "{reason:?}");
+            assert_eq!(replied(Err(ConnectionFault::new(reason, "x"))).outcome, outcome, "{reason:?}");
         }
     }
 }

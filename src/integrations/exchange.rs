@@ -11,7 +11,7 @@ use serde_json::Value;
 use slipway_egress::Egress;
 use url::Url;
 
-use crate::outcome::{Fault, Reason, Subject};
+use crate::outcome::{ConnectionFault, Reason, Subject};
 
 /// How much of an answer is read.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
@@ -30,21 +30,22 @@ pub(crate) struct Line<'a> {
     place: Mutex<String>,
 }
 
-pub(crate) struct Call {
+pub(crate) struct ServerCall {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Option<Vec<u8>>,
 }
 
-pub(crate) struct Answer {
+/// What a server answered, and where it stands.
+pub(crate) struct ServerAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     body: Vec<u8>,
     pub(crate) place: String,
 }
 
-impl Call {
+impl ServerCall {
     pub(crate) fn get(url: Url) -> Self {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
         Self { method: Method::GET, url, headers, body: None }
@@ -92,11 +93,11 @@ impl<'a> Line<'a> {
     }
 
     /// Sends a request. An answer is one whatever its status.
-    pub(crate) async fn send(&self, call: Call) -> Result<Answer, Fault> {
-        let Call { method, url, headers, body } = call;
+    pub(crate) async fn send(&self, call: ServerCall) -> Result<ServerAnswer, ConnectionFault> {
+        let ServerCall { method, url, headers, body } = call;
         let place = slipway_egress::redacted(&url);
         // Before the clock starts: the first client of a process reads the certificates of the system.
-        let client = self.egress.client(&url).map_err(|blocked| Fault::blocked(&blocked))?;
+        let client = self.egress.client(&url).map_err(|blocked| ConnectionFault::blocked(&blocked))?;
         let mut request = client.request(method, url.clone()).headers(headers);
         if let Some(body) = body {
             request = request.body(body);
@@ -106,46 +107,47 @@ impl<'a> Line<'a> {
         self.hear();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = read(response).await.map_err(|error| self.failed(&error, &url))?;
-        let body =
-            body.ok_or_else(|| Fault::new(Reason::Unexpected, format!("{place} answers with more than {} MiB", MAX_ANSWER_BYTES >> 20)))?;
-        Ok(Answer { status, headers, body, place })
+        let body = body.ok_or_else(|| {
+            ConnectionFault::new(Reason::Unexpected, format!("{place} answers with more than {} MiB", MAX_ANSWER_BYTES >> 20))
+        })?;
+        Ok(ServerAnswer { status, headers, body, place })
     }
 
-    fn failed(&self, error: &reqwest::Error, url: &Url) -> Fault {
+    fn failed(&self, error: &reqwest::Error, url: &Url) -> ConnectionFault {
         let place = slipway_egress::redacted(url);
         if slipway_egress::is_blocked(error) {
-            return Fault::new(Reason::AddressNotAllowed, slipway_egress::explain(error, &place));
+            return ConnectionFault::new(Reason::AddressNotAllowed, slipway_egress::explain(error, &place));
         }
         if error.is_timeout() {
-            return Fault::late(&place);
+            return ConnectionFault::late(&place);
         }
         unreached(&place, &slipway_egress::root_cause(error), self.egress.may_disclose(url))
     }
 }
 
 /// What is said where no answer came. Why is told of public places alone, and of those that the operator has allowed.
-pub(crate) fn unreached(place: &str, cause: &str, is_told: bool) -> Fault {
+pub(crate) fn unreached(place: &str, cause: &str, is_told: bool) -> ConnectionFault {
     let message = if is_told {
         let cause: String = cause.chars().take(WORDS_MAX).collect();
         format!("{place} could not be reached: {cause}")
     } else {
         format!("{place} could not be reached, or is not public")
     };
-    Fault::new(Reason::Unreachable, message)
+    ConnectionFault::new(Reason::Unreachable, message)
 }
 
-impl Answer {
+impl ServerAnswer {
     /// A success, or what its status says.
-    pub(crate) fn successful(self, subject: Subject<'_>) -> Result<Self, Fault> {
+    pub(crate) fn successful(self, subject: Subject<'_>) -> Result<Self, ConnectionFault> {
         if self.status.is_success() {
             return Ok(self);
         }
-        Err(Fault::refused(&self.place, self.status.as_u16(), subject))
+        Err(ConnectionFault::refused(&self.place, self.status.as_u16(), subject))
     }
 
     /// The body as JSON of this form, or the words for another server.
-    pub(crate) fn json<T: DeserializeOwned>(&self, server: &str) -> Result<T, Fault> {
-        serde_json::from_slice(&self.body).map_err(|_| Fault::other(&self.place, server))
+    pub(crate) fn json<T: DeserializeOwned>(&self, server: &str) -> Result<T, ConnectionFault> {
+        serde_json::from_slice(&self.body).map_err(|_| ConnectionFault::other(&self.place, server))
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -161,8 +163,8 @@ pub(crate) fn url(text: &str) -> Option<Url> {
 }
 
 /// A path beneath a URL that ends with a slash.
-pub(crate) fn beneath(base: &Url, path: &str) -> Result<Url, Fault> {
-    base.join(path).map_err(|_| Fault::new(Reason::Invalid, "the server's URL is none"))
+pub(crate) fn beneath(base: &Url, path: &str) -> Result<Url, ConnectionFault> {
+    base.join(path).map_err(|_| ConnectionFault::new(Reason::Invalid, "the server's URL is none"))
 }
 
 /// None if the answer is too long.

@@ -31,7 +31,7 @@ use url::Url;
 
 use exchange::Line;
 use login::Login;
-use outcome::{Fault, Reason};
+use outcome::{ConnectionFault, Reason};
 
 /// From the first request of a test or a delivery to the last answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -74,16 +74,16 @@ pub async fn probe(request: &ProbeRequest, outbound: &Outbound) -> ProbeReply {
     let egress = outbound.fresh();
     let line = Line::new(&egress);
     let asked = timeout(LIMIT, Box::pin(ask(request, &line, outbound))).await;
-    let outcome = asked.unwrap_or_else(|_| Err(Fault::late(&line.place())));
+    let outcome = asked.unwrap_or_else(|_| Err(ConnectionFault::late(&line.place())));
     let latency = line.latency();
-    told(request.kind, if latency.is_none() { outcome.map_err(Fault::seen_by_worker) } else { outcome }, latency)
+    told(request.kind, if latency.is_none() { outcome.map_err(ConnectionFault::seen_by_worker) } else { outcome }, latency)
 }
 
 /// Looks at the folder of an integration of type `local`, in a pod that mounts the team's volume.
 pub async fn probe_local(request: &ProbeRequest, volume: &Path) -> ProbeReply {
     let begun = Instant::now();
     let asked = async { sources::local(&part(spec(request.kind, &request.config)?.local)?, volume).await };
-    let outcome = timeout(LIMIT, asked).await.unwrap_or_else(|_| Err(Fault::late("the volume")));
+    let outcome = timeout(LIMIT, asked).await.unwrap_or_else(|_| Err(ConnectionFault::late("the volume")));
     let latency = outcome.is_ok().then(|| milliseconds(begun.elapsed()));
     told(request.kind, outcome, latency)
 }
@@ -92,18 +92,18 @@ pub async fn probe_local(request: &ProbeRequest, volume: &Path) -> ProbeReply {
 pub async fn deliver(request: &DeliverRequest, outbound: &Outbound) -> DeliverReply {
     let line = Line::new(&outbound.egress);
     let sent = timeout(LIMIT, Box::pin(deliver::send(request, &line))).await;
-    let mut reply = deliver::replied(sent.unwrap_or_else(|_| Err(Fault::late(&line.place()))));
+    let mut reply = deliver::replied(sent.unwrap_or_else(|_| Err(ConnectionFault::late(&line.place()))));
     reply.message = clipped(&reply.message);
     info!(kind = request.kind.as_str(), outcome = reply.outcome.as_str(), "a message was sent to an integration");
     reply
 }
 
-async fn ask(request: &ProbeRequest, line: &Line<'_>, outbound: &Outbound) -> Result<String, Fault> {
+async fn ask(request: &ProbeRequest, line: &Line<'_>, outbound: &Outbound) -> Result<String, ConnectionFault> {
     let spec = spec(request.kind, &request.config)?;
     let login = Login::new(&request.credentials);
     match request.kind {
         IntegrationType::Local => {
-            Err(Fault::new(Reason::Invalid, "a folder of the team's volume is looked at by a Job, not by the worker"))
+            Err(ConnectionFault::new(Reason::Invalid, "a folder of the team's volume is looked at by a Job, not by the worker"))
         }
         IntegrationType::GoogleDrive
         | IntegrationType::S3
@@ -121,26 +121,27 @@ async fn ask(request: &ProbeRequest, line: &Line<'_>, outbound: &Outbound) -> Re
 }
 
 /// The spec that a part of it makes.
-fn spec(kind: IntegrationType, config: &Value) -> Result<IntegrationSpec, Fault> {
+fn spec(kind: IntegrationType, config: &Value) -> Result<IntegrationSpec, ConnectionFault> {
     // The parser's words could quote a value.
-    let wrong = |_| Fault::new(Reason::Invalid, "the integration is not as its type is");
+    let wrong = |_| ConnectionFault::new(Reason::Invalid, "the integration is not as its type is");
     serde_json::from_value(json!({"name": "", (kind.field()): config})).map_err(wrong)
 }
 
-fn part<T>(part: Option<T>) -> Result<T, Fault> {
-    part.ok_or_else(|| Fault::new(Reason::Invalid, "the integration is not as its type is"))
+fn part<T>(part: Option<T>) -> Result<T, ConnectionFault> {
+    part.ok_or_else(|| ConnectionFault::new(Reason::Invalid, "the integration is not as its type is"))
 }
 
 /// The server's URL, which ends with a slash.
-fn server(spec: &IntegrationSpec) -> Result<Url, Fault> {
+fn server(spec: &IntegrationSpec) -> Result<Url, ConnectionFault> {
     let server = spec.server().unwrap_or_default();
-    exchange::url(&format!("{}/", server.trim_end_matches('/'))).ok_or_else(|| Fault::new(Reason::Invalid, "the server's URL is none"))
+    exchange::url(&format!("{}/", server.trim_end_matches('/')))
+        .ok_or_else(|| ConnectionFault::new(Reason::Invalid, "the server's URL is none"))
 }
 
-fn told(kind: IntegrationType, outcome: Result<String, Fault>, latency_ms: Option<i64>) -> ProbeReply {
+fn told(kind: IntegrationType, outcome: Result<String, ConnectionFault>, latency_ms: Option<i64>) -> ProbeReply {
     let (reason, message) = match outcome {
         Ok(message) => (Reason::Connected, message),
-        Err(Fault { reason, message }) => (reason, message),
+        Err(ConnectionFault { reason, message }) => (reason, message),
     };
     info!(kind = kind.as_str(), reason = reason.as_str(), latency_ms, "an integration was tested");
     ProbeReply { succeeded: reason == Reason::Connected, reason: reason.as_str().to_owned(), message: clipped(&message), latency_ms }

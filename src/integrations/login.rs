@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::header::HeaderValue;
 
-use crate::outcome::{Fault, Reason};
+use crate::outcome::{ConnectionFault, Reason};
 
 pub(crate) struct Login<'a>(&'a BTreeMap<String, String>);
 
@@ -25,17 +25,17 @@ impl<'a> Login<'a> {
         self.0.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    pub(crate) fn required(&self, key: &str) -> Result<&'a str, Fault> {
-        self.get(key).ok_or_else(|| Fault::new(Reason::SecretKeyMissing, format!("the Secret has no key {key}")))
+    pub(crate) fn required(&self, key: &str) -> Result<&'a str, ConnectionFault> {
+        self.get(key).ok_or_else(|| ConnectionFault::new(Reason::SecretKeyMissing, format!("the Secret has no key {key}")))
     }
 
     /// The value of a key in a header, behind this word.
-    pub(crate) fn header(&self, key: &str, word: &str) -> Result<Option<HeaderValue>, Fault> {
+    pub(crate) fn header(&self, key: &str, word: &str) -> Result<Option<HeaderValue>, ConnectionFault> {
         self.get(key).map(|value| sensitive(key, &format!("{word}{value}"))).transpose()
     }
 
     /// `Authorization` by `token`, else by `username` and `password`, else none.
-    pub(crate) fn authorization(&self) -> Result<Option<HeaderValue>, Fault> {
+    pub(crate) fn authorization(&self) -> Result<Option<HeaderValue>, ConnectionFault> {
         if let Some(token) = self.header("token", "Bearer ")? {
             return Ok(Some(token));
         }
@@ -46,8 +46,8 @@ impl<'a> Login<'a> {
 }
 
 /// A header that is kept out of logs.
-fn sensitive(key: &str, value: &str) -> Result<HeaderValue, Fault> {
-    let wrong = |_| Fault::new(Reason::Invalid, format!("the Secret's key {key} has characters that no header can hold"));
+fn sensitive(key: &str, value: &str) -> Result<HeaderValue, ConnectionFault> {
+    let wrong = |_| ConnectionFault::new(Reason::Invalid, format!("the Secret's key {key} has characters that no header can hold"));
     let mut header = HeaderValue::from_str(value).map_err(wrong)?;
     header.set_sensitive(true);
     Ok(header)

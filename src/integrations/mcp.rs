@@ -7,12 +7,12 @@ use slipway_tools::{McpFault, count_tools};
 
 use crate::exchange::{self, Line};
 use crate::login::Login;
-use crate::outcome::{Fault, Reason, Subject};
+use crate::outcome::{ConnectionFault, Reason, Subject};
 
 const SERVER: &str = "an MCP server";
 
-pub(crate) async fn ask(config: &McpIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, Fault> {
-    let invalid = |message: &str| Fault::new(Reason::Invalid, message);
+pub(crate) async fn ask(config: &McpIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+    let invalid = |message: &str| ConnectionFault::new(Reason::Invalid, message);
     let url = exchange::url(&config.url).ok_or_else(|| invalid("url is no http or https URL without user and password"))?;
     let (name, value) = match &config.header {
         None => (AUTHORIZATION, login.header("token", "Bearer ")?),
@@ -25,18 +25,18 @@ pub(crate) async fn ask(config: &McpIntegration, login: &Login<'_>, line: &Line<
     let headers: HeaderMap = value.map(|value| (name, value)).into_iter().collect();
     let place = slipway_egress::redacted(&url);
     // Before the clock starts: the first client of a process reads the certificates of the system.
-    line.egress.client(&url).map_err(|blocked| Fault::blocked(&blocked))?;
+    line.egress.client(&url).map_err(|blocked| ConnectionFault::blocked(&blocked))?;
     line.begin(&place);
     let counted = count_tools(&url, &headers, line.egress).await;
     if matches!(counted, Ok(_) | Err(McpFault::Status(_) | McpFault::Other)) {
         line.hear();
     }
     counted.map(|tools| format!("{place} offers {tools} tools")).map_err(|fault| match fault {
-        McpFault::Blocked(words) => Fault::new(Reason::AddressNotAllowed, words),
+        McpFault::Blocked(words) => ConnectionFault::new(Reason::AddressNotAllowed, words),
         McpFault::Unreachable(cause) => exchange::unreached(&place, &cause, line.egress.may_disclose(&url)),
-        McpFault::TimedOut => Fault::late(&place),
+        McpFault::TimedOut => ConnectionFault::late(&place),
         // Other servers say so of what they cannot read.
-        McpFault::Status(200..=299 | 400 | 406 | 415 | 422) | McpFault::Other => Fault::other(&place, SERVER),
-        McpFault::Status(status) => Fault::refused(&place, status, subject),
+        McpFault::Status(200..=299 | 400 | 406 | 415 | 422) | McpFault::Other => ConnectionFault::other(&place, SERVER),
+        McpFault::Status(status) => ConnectionFault::refused(&place, status, subject),
     })
 }

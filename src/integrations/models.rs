@@ -8,9 +8,9 @@ use serde_json::json;
 use slipway_api::integration::ModelIntegration;
 use url::Url;
 
-use crate::exchange::{Answer, Call, Line, beneath};
+use crate::exchange::{Line, ServerAnswer, ServerCall, beneath};
 use crate::login::Login;
-use crate::outcome::{Fault, Subject};
+use crate::outcome::{ConnectionFault, Subject};
 
 const API_KEY: &str = "x-api-key";
 const API_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
@@ -37,13 +37,18 @@ struct Protocol<'a> {
     version: Option<(&'static str, &'static str)>,
 }
 
-pub(crate) async fn openai(server: &Url, config: &ModelIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, Fault> {
+pub(crate) async fn openai(server: &Url, config: &ModelIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let login = (AUTHORIZATION, login.header("api_key", "Bearer ")?);
     let protocol = Protocol { server: "an OpenAI-compatible server", list: "models", completion: "chat/completions", login, version: None };
     ask(server, config, line, protocol).await
 }
 
-pub(crate) async fn anthropic(server: &Url, config: &ModelIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, Fault> {
+pub(crate) async fn anthropic(
+    server: &Url,
+    config: &ModelIntegration,
+    login: &Login<'_>,
+    line: &Line<'_>,
+) -> Result<String, ConnectionFault> {
     login.required("api_key")?;
     let login = (HeaderName::from_static(API_KEY), login.header("api_key", "")?);
     let protocol = Protocol {
@@ -56,33 +61,33 @@ pub(crate) async fn anthropic(server: &Url, config: &ModelIntegration, login: &L
     ask(server, config, line, protocol).await
 }
 
-async fn ask(server: &Url, config: &ModelIntegration, line: &Line<'_>, protocol: Protocol<'_>) -> Result<String, Fault> {
+async fn ask(server: &Url, config: &ModelIntegration, line: &Line<'_>, protocol: Protocol<'_>) -> Result<String, ConnectionFault> {
     let Protocol { server: name, list, completion, login: (header, key), version } = protocol;
     let subject = Subject { server: name, missing: None, has_login: key.is_some() };
-    let dressed = |call: Call| {
+    let dressed = |call: ServerCall| {
         let call = call.with(header.clone(), key.clone());
         match version {
             Some((name, value)) => call.with(HeaderName::from_static(name), Some(HeaderValue::from_static(value))),
             None => call,
         }
     };
-    let answer = line.send(dressed(Call::get(beneath(server, list)?))).await?;
+    let answer = line.send(dressed(ServerCall::get(beneath(server, list)?))).await?;
     let lists_none = matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
     let Some(model) = config.model.as_deref().filter(|_| lists_none) else {
         return listed(answer, subject);
     };
     let body = json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]});
     let missing = format!("there is no model {model}");
-    let answer = line.send(dressed(Call::post(beneath(server, completion)?, &body))).await?;
+    let answer = line.send(dressed(ServerCall::post(beneath(server, completion)?, &body))).await?;
     let answer = answer.successful(Subject { missing: Some(&missing), ..subject })?;
     let Said { choices, content } = answer.json(name)?;
     if choices.is_none() && content.is_none() {
-        return Err(Fault::other(&answer.place, name));
+        return Err(ConnectionFault::other(&answer.place, name));
     }
     Ok(format!("{} lists no models, and answers by model {model}", answer.place))
 }
 
-fn listed(answer: Answer, subject: Subject<'_>) -> Result<String, Fault> {
+fn listed(answer: ServerAnswer, subject: Subject<'_>) -> Result<String, ConnectionFault> {
     let answer = answer.successful(subject)?;
     let _: List = answer.json(subject.server)?;
     Ok(format!("{} lists its models", answer.place))

@@ -35,9 +35,9 @@ impl Reason {
     }
 }
 
-/// Why it was not to be.
+/// Why a connection failed, or a message was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct ConnectionFault {
     pub(crate) reason: Reason,
     pub(crate) message: String,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) has_login: bool,
 }
 
-impl Fault {
+impl ConnectionFault {
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
@@ -114,10 +114,10 @@ mod tests {
             (503, Some("x"), true, Reason::Unreachable, "https://a.example answers with status 503"),
             (418, None, true, Reason::Unexpected, "https://a.example answers with status 418"),
         ] {
-            let fault = Fault::refused(place, status, Subject { server: "a test", missing, has_login });
+            let fault = ConnectionFault::refused(place, status, Subject { server: "a test", missing, has_login });
             assert_eq!((fault.reason, &*fault.message), (reason, words), "{status}");
         }
-        assert!(Fault::late(place).seen_by_worker().message.ends_with("chart value worker.egress)"));
-        assert_eq!(Fault::other(place, "a test").seen_by_worker().message, "https://a.example answers, but not as a test does");
+        assert!(ConnectionFault::late(place).seen_by_worker().message.ends_with("chart value worker.egress)"));
+        assert_eq!(ConnectionFault::other(place, "a test").seen_by_worker().message, "https://a.example answers, but not as a test does");
     }
 }

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_api::integration::SlackIntegration;
 
-use crate::exchange::{self, Call, Line};
+use crate::exchange::{self, Line, ServerCall};
 use crate::login::Login;
-use crate::outcome::{Fault, Reason, Subject};
+use crate::outcome::{ConnectionFault, Reason, Subject};
 
 const CRITICAL: &str = "#d00000";
 const WARNING: &str = "#e0a000";
@@ -15,13 +15,13 @@ const RESOLVED: &str = "#2e7d32";
 /// How long a text may be. An alert's message is shorter.
 const TEXT_CHARACTERS_MAX: usize = 2000;
 
-pub(crate) async fn ask(config: &SlackIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, Fault> {
+pub(crate) async fn ask(config: &SlackIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let body = json!({"type": "test", "timestamp": Timestamp::now().to_string(), "data": {}});
     let answer = line.send(message(config, login, &body)?).await?;
     // The URL is the login: one that leads nowhere is a wrong one.
     if matches!(answer.status.as_u16(), 401 | 403 | 404 | 410) {
         let status = answer.status.as_u16();
-        return Err(Fault::new(Reason::Unauthorized, format!("{} refuses webhook_url (status {status})", answer.place)));
+        return Err(ConnectionFault::new(Reason::Unauthorized, format!("{} refuses webhook_url (status {status})", answer.place)));
     }
     let subject = Subject { server: "an incoming webhook", missing: None, has_login: true };
     let answer = answer.successful(subject)?;
@@ -29,10 +29,11 @@ pub(crate) async fn ask(config: &SlackIntegration, login: &Login<'_>, line: &Lin
 }
 
 /// The request that brings a message.
-pub(crate) fn message(config: &SlackIntegration, login: &Login<'_>, body: &Value) -> Result<Call, Fault> {
+pub(crate) fn message(config: &SlackIntegration, login: &Login<'_>, body: &Value) -> Result<ServerCall, ConnectionFault> {
     let url = exchange::url(login.required("webhook_url")?);
-    let invalid = || Fault::new(Reason::Invalid, "the Secret's key webhook_url is no http or https URL without user and password");
-    Ok(Call::post(url.ok_or_else(invalid)?, &form(config, body)))
+    let invalid =
+        || ConnectionFault::new(Reason::Invalid, "the Secret's key webhook_url is no http or https URL without user and password");
+    Ok(ServerCall::post(url.ok_or_else(invalid)?, &form(config, body)))
 }
 
 /// What is sent of a message in the form of webhooks.

@@ -11,12 +11,12 @@ use slipway_knowledge::source::{self, Contact, Credentials, SourceConfig, Source
 
 use crate::exchange::{self, Line};
 use crate::login::Login;
-use crate::outcome::{Fault, Reason};
+use crate::outcome::{ConnectionFault, Reason};
 
-pub(crate) async fn ask(spec: &IntegrationSpec, login: &Login<'_>, line: &Line<'_>, allow: &[Allowed]) -> Result<String, Fault> {
-    let config = config(spec).ok_or_else(|| Fault::new(Reason::Invalid, "the integration is not as its type is"))?;
+pub(crate) async fn ask(spec: &IntegrationSpec, login: &Login<'_>, line: &Line<'_>, allow: &[Allowed]) -> Result<String, ConnectionFault> {
+    let config = config(spec).ok_or_else(|| ConnectionFault::new(Reason::Invalid, "the integration is not as its type is"))?;
     let url = spec.server().and_then(|server| exchange::url(&server));
-    let place = url.ok_or_else(|| Fault::new(Reason::Invalid, "the server's URL is none"))?;
+    let place = url.ok_or_else(|| ConnectionFault::new(Reason::Invalid, "the server's URL is none"))?;
     let place = slipway_egress::redacted(&place);
     let credentials = Credentials::Map(Arc::new(login.data().clone()));
     let surroundings = Surroundings { credentials: Some(credentials), volume: None, allow: allow.to_vec(), proxy: None };
@@ -34,12 +34,12 @@ pub(crate) async fn ask(spec: &IntegrationSpec, login: &Login<'_>, line: &Line<'
 }
 
 /// A folder of the volume that is mounted there.
-pub(crate) async fn local(config: &LocalIntegration, volume: &Path) -> Result<String, Fault> {
+pub(crate) async fn local(config: &LocalIntegration, volume: &Path) -> Result<String, ConnectionFault> {
     let config = SourceConfig::Local(LocalConfig { path: config.path.clone().unwrap_or_default() });
     let surroundings = Surroundings { volume: Some(volume.to_owned()), ..Surroundings::default() };
     source::check(&config, &surroundings).await.map_err(|error| match error.kind() {
-        SourceErrorKind::Misconfigured => Fault::new(Reason::NotFound, format!("path: {}", error.message())),
-        _ => Fault::new(Reason::Unreachable, error.message()),
+        SourceErrorKind::Misconfigured => ConnectionFault::new(Reason::NotFound, format!("path: {}", error.message())),
+        _ => ConnectionFault::new(Reason::Unreachable, error.message()),
     })
 }
 
@@ -79,7 +79,7 @@ fn config(spec: &IntegrationSpec) -> Option<SourceConfig> {
     }))
 }
 
-fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> Fault {
+fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> ConnectionFault {
     let words = error.message();
     let (reason, message) = match (error.contact(), error.kind(), error.wrong_field()) {
         (Contact::Blocked, ..) => (Reason::AddressNotAllowed, words.to_owned()),
@@ -98,5 +98,5 @@ fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> Fault {
         }
         (Contact::Answered, _, Some(field)) => (Reason::Unexpected, format!("{place} answers: {field} {words}")),
     };
-    Fault::new(reason, message)
+    ConnectionFault::new(reason, message)
 }

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use slipway_api::contract::tools::CONNECTION_HEADERS;
 use slipway_api::integration::WebhookIntegration;
 
-use crate::exchange::{self, Call, Line};
+use crate::exchange::{self, Line, ServerCall};
 use crate::login::Login;
-use crate::outcome::{Fault, Reason, Subject};
+use crate::outcome::{ConnectionFault, Reason, Subject};
 use crate::signature::SigningKey;
 
 const ID: &str = "webhook-id";
 const TIMESTAMP: &str = "webhook-timestamp";
 const SIGNATURE: &str = "webhook-signature";
 
-pub(crate) async fn ask(config: &WebhookIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, Fault> {
+pub(crate) async fn ask(config: &WebhookIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let now = Timestamp::now();
     let id = format!("msg_test{}", now.as_microsecond());
     let body = json!({"type": "test", "timestamp": now.to_string(), "data": {}});
@@ -26,13 +26,13 @@ pub(crate) async fn ask(config: &WebhookIntegration, login: &Login<'_>, line: &L
 }
 
 /// The request that brings a message, signed now.
-pub(crate) fn message(config: &WebhookIntegration, login: &Login<'_>, id: &str, body: &Value) -> Result<Call, Fault> {
-    let invalid = |message: String| Fault::new(Reason::Invalid, message);
+pub(crate) fn message(config: &WebhookIntegration, login: &Login<'_>, id: &str, body: &Value) -> Result<ServerCall, ConnectionFault> {
+    let invalid = |message: String| ConnectionFault::new(Reason::Invalid, message);
     let url = exchange::url(&config.url).ok_or_else(|| invalid("url is no http or https URL without user and password".to_owned()))?;
     let key = SigningKey::read(login.required("signing_secret")?);
     let key = key.map_err(|why| invalid(format!("the Secret's key signing_secret {why}")))?;
     let now = Timestamp::now().as_second();
-    let mut call = Call::post(url, body);
+    let mut call = ServerCall::post(url, body);
     for (name, value) in &config.headers {
         let header = name.parse::<HeaderName>().ok().filter(|header| !CONNECTION_HEADERS.contains(&header.as_str()));
         let (Some(header), Ok(value)) = (header, HeaderValue::from_str(value)) else {

@@ -30,7 +30,7 @@ pub use config::SourceConfig;
 pub use credentials::Credentials;
 pub use error::{Contact, SourceError, SourceErrorKind};
 pub use http::retry_after;
-pub use traversal::{Complete, ResumePoint, Step, Traversal};
+pub use traversal::{Complete, ResumePoint, Traversal, TraversalStep};
 
 /// The largest document that is fetched, in bytes.
 pub const MAX_DOCUMENT_BYTES: u64 = 100 * 1024 * 1024;

@@ -33,7 +33,7 @@ const STDERR_BYTES_MAX: u64 = 4096;
 
 /// The limits of one extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ExtractionLimits {
     pub memory_mebibytes: u32,
     /// Of the processor. Programs that read images have as much each.
     pub cpu: Duration,
@@ -42,7 +42,7 @@ pub struct Limits {
     pub output_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for ExtractionLimits {
     fn default() -> Self {
         Self { memory_mebibytes: 256, cpu: Duration::from_mins(2), wait: Duration::from_mins(5), output_bytes: 2 << 30 }
     }
@@ -56,14 +56,14 @@ pub struct Extraction {
 
 impl Extraction {
     /// Starts `program`, whose arguments are followed by those of `child_main`.
-    pub fn start(program: &[OsString], format: Format, file: &Path, limits: Limits) -> Result<Self, Unreadable> {
+    pub fn start(program: &[OsString], format: Format, file: &Path, limits: ExtractionLimits) -> Result<Self, Unreadable> {
         let (program, arguments) = program.split_first().ok_or_else(|| io::Error::other("no program is configured for extractions"))?;
         let mut command = Command::new(program);
         command.args(arguments).args(child::arguments(format, file, &limits));
         Self::run(command, limits)
     }
 
-    fn run(mut command: Command, limits: Limits) -> Result<Self, Unreadable> {
+    fn run(mut command: Command, limits: ExtractionLimits) -> Result<Self, Unreadable> {
         // The subprocess may be killed at any moment; its files are removed here.
         let folder = tempfile::tempdir()?;
         command.env_clear().env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -113,7 +113,7 @@ impl Drop for Subprocess {
 }
 
 impl Subprocess {
-    async fn read(&mut self, sender: &mpsc::Sender<Block>, limits: &Limits) -> Result<Summary, Unreadable> {
+    async fn read(&mut self, sender: &mpsc::Sender<Block>, limits: &ExtractionLimits) -> Result<Summary, Unreadable> {
         let (Some(stdout), Some(stderr)) = (self.0.stdout.take(), self.0.stderr.take()) else {
             return Err(io::Error::other("the subprocess has no output").into());
         };

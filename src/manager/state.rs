@@ -20,9 +20,9 @@ use slipway_http::callback::CallbackKey;
 use slipway_http::{ServerLimits, listen, serve};
 use slipway_releases::{self as releases, Context as Releases, watch_all};
 use slipway_state::git::Git;
-use slipway_state::history::{Fault, History};
+use slipway_state::history::{History, HistoryFault};
 use slipway_state::mirror::{Mirror, Options, Rules};
-use slipway_state::serve::{Limits as ServeLimits, Serve};
+use slipway_state::serve::{Serve, ServeLimits};
 use tokio::sync::{Semaphore, watch};
 
 use crate::arguments::Arguments;
@@ -30,7 +30,7 @@ use crate::keys::callback::CallbackKeySource;
 use crate::run::{namespaces, stopped};
 use callbacks::Callbacks;
 use callers::Callers;
-use gates::{Gates, Known};
+use gates::{Gates, KnownAgent};
 use routes::{MAX_TESTS, StateRoutes};
 
 /// The pause between attempts to open the folder.
@@ -54,7 +54,7 @@ pub(crate) struct StateRoleSettings {
     callback_key: CallbackKeySource,
     platform_namespace: String,
     rules: Rules,
-    releases: releases::Settings,
+    releases: releases::ReleaseSettings,
     instance: String,
 }
 
@@ -71,7 +71,7 @@ impl StateRoleSettings {
                 .map_or_else(|| CallbackKeySource::File(arguments.callback_key_file.clone()), CallbackKeySource::Held),
             platform_namespace: arguments.platform_namespace.clone(),
             rules: Rules { allow: arguments.mirror_allow()?, files: arguments.mirror_files.clone() },
-            releases: releases::Settings {
+            releases: releases::ReleaseSettings {
                 watch_namespaces: namespaces(arguments),
                 max_concurrent_reconciles: arguments.max_concurrent_reconciles,
                 allow_heuristic_gate: arguments.allow_heuristic_gate,
@@ -137,11 +137,11 @@ pub(crate) async fn run(
 }
 
 /// An Agent as the release controller's watches have told of it, which are told the status, too.
-fn known_agent(releases: &Releases, agent: &Key) -> Known {
+fn known_agent(releases: &Releases, agent: &Key) -> KnownAgent {
     match releases.agent(agent) {
-        Some(cached) => cached.agent().map_or(Known::None("the Agent cannot be read"), |agent| Known::Agent(Box::new(agent))),
-        None if releases.is_ready() => Known::None("there is no such Agent in the namespace"),
-        None => Known::Unknown,
+        Some(cached) => cached.agent().map_or(KnownAgent::None("the Agent cannot be read"), |agent| KnownAgent::Agent(Box::new(agent))),
+        None if releases.is_ready() => KnownAgent::None("there is no such Agent in the namespace"),
+        None => KnownAgent::Unknown,
     }
 }
 
@@ -154,7 +154,7 @@ async fn opened(folder: &std::path::Path, git: &Git, stop: watch::Receiver<bool>
         let (path, git) = (folder.to_owned(), git.clone());
         let why = match tokio::task::spawn_blocking(move || History::open(&path, git)).await {
             Ok(Ok(history)) => return Some(history),
-            Ok(Err(Fault::Busy(why))) => format!("{why}; waiting until it ends"),
+            Ok(Err(HistoryFault::Busy(why))) => format!("{why}; waiting until it ends"),
             Ok(Err(fault)) => fault.to_string(),
             Err(error) => error.to_string(),
         };

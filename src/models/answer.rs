@@ -6,7 +6,7 @@ use futures::Stream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Request, ToolCall};
 use crate::provider::Provider;
 
@@ -49,7 +49,7 @@ pub(crate) fn tokens(count: &Value) -> Option<u64> {
     count.as_u64().map(|count| count.min(u32::MAX.into()))
 }
 
-pub type Answer = Pin<Box<dyn Stream<Item = Result<Piece, Fault>> + Send>>;
+pub type Answer = Pin<Box<dyn Stream<Item = Result<Piece, ModelFault>> + Send>>;
 
 pub trait Model: Send + Sync {
     /// Nothing is sent before the answer is polled; dropping it ends the call. A fault ends the stream.

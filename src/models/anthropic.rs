@@ -7,10 +7,10 @@ use url::Url;
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 pub(crate) const PLACE: Place = Place { base: "ANTHROPIC_BASE_URL", key: "ANTHROPIC_API_KEY" };
@@ -24,7 +24,7 @@ pub(crate) struct Anthropic {
 }
 
 impl Anthropic {
-    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, place.base, "https://api.anthropic.com")?;
         let key = settings::key(variables, &[place.key], "")?;
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key, place })
@@ -96,7 +96,7 @@ impl ProviderApi for Anthropic {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| self.place.missing())?;
-            Ok(Call::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
+            Ok(ProviderCall::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
         })
     }
 

@@ -9,10 +9,10 @@ use crate::answer::{self, Piece, Stop, Usage};
 use crate::aws::{self, Credentials, Scope};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 const NO_CREDENTIALS: &str = "the pod has no AWS identity (IRSA or EKS Pod Identity), and neither AWS_BEARER_TOKEN_BEDROCK nor AWS_ACCESS_KEY_ID \
@@ -32,7 +32,7 @@ enum Access {
 }
 
 impl Bedrock {
-    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let place = match settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
             None => None,
             Some((_, region)) => {
@@ -109,9 +109,12 @@ impl ProviderApi for Bedrock {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let (url, region) = self.place.as_ref().ok_or_else(|| {
-                Fault::new(FaultKind::Misconfigured, "AWS_REGION is not set; it names the region whose models are used, such as us-east-1")
+                ModelFault::new(
+                    FaultKind::Misconfigured,
+                    "AWS_REGION is not set; it names the region whose models are used, such as us-east-1",
+                )
             })?;
-            let mut call = Call::json(url.clone(), &body(request));
+            let mut call = ProviderCall::json(url.clone(), &body(request));
             match &self.access {
                 None => return Err(settings::missing(NO_CREDENTIALS)),
                 Some(Access::Token(token)) => call = call.header("authorization", token.clone()),

@@ -27,7 +27,7 @@ pub use catalog::{open, window};
 pub use counter::EmbeddingTokens;
 pub use passages::PassageEmbedder;
 
-use crate::Fault;
+use crate::ModelFault;
 
 /// The purpose of an embedding. Some models need to know whether a text is a query or a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Purpose {
 #[derive(Clone, PartialEq)]
 pub struct Vector(pub Vec<f32>);
 
-pub type Vectors<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vector>, Fault>> + Send + 'a>>;
+pub type Vectors<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vector>, ModelFault>> + Send + 'a>>;
 
 pub trait Embedder: Send + Sync {
     /// `provider:model`, with `?dimensions=` if they differ from the model's default.

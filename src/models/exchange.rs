@@ -13,18 +13,18 @@ use reqwest::Response;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Model, Piece};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::Request;
 use crate::provider::Provider;
 use crate::refusal::redacted;
-use crate::transport::{Attempts, Call, Transport};
+use crate::transport::{Attempts, ProviderCall, Transport};
 use crate::wire::{Event, Framing};
 
 /// The time for reading the rest of a body after the end of the answer, so that the connection can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) type Pieces = VecDeque<Piece>;
-pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = Result<Call, Fault>> + Send + 'a>>;
+pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = Result<ProviderCall, ModelFault>> + Send + 'a>>;
 
 pub(crate) trait ProviderApi: Send + Sync + 'static {
     /// Writes the request. Called for each attempt, because signatures and tokens expire.
@@ -93,7 +93,7 @@ struct Exchange<W> {
     pieces: Pieces,
     attempts: Attempts,
     /// Emitted after `pieces`.
-    fault: Option<Fault>,
+    fault: Option<ModelFault>,
     /// A piece was emitted, so that the request cannot be retried.
     started: bool,
     over: bool,
@@ -108,7 +108,7 @@ struct OpenResponse {
 }
 
 impl<W: ProviderApi> Exchange<W> {
-    async fn next(&mut self) -> Option<Result<Piece, Fault>> {
+    async fn next(&mut self) -> Option<Result<Piece, ModelFault>> {
         loop {
             if self.over {
                 return None;
@@ -138,7 +138,7 @@ impl<W: ProviderApi> Exchange<W> {
     }
 
     /// Opens the answer, or reads its next part.
-    async fn advance(&mut self) -> Result<(), Fault> {
+    async fn advance(&mut self) -> Result<(), ModelFault> {
         let incoming = match &mut self.incoming {
             Some(incoming) => incoming,
             closed => {
@@ -170,10 +170,10 @@ impl<W: ProviderApi> Exchange<W> {
 }
 
 impl EventError {
-    fn fault(self, transport: &Transport) -> Fault {
+    fn fault(self, transport: &Transport) -> ModelFault {
         match self {
             Self::Reported(error) => transport.refused(200, &error).fault(),
-            Self::Unreadable(why) => Fault::new(FaultKind::Broken, format!("the model's answer cannot be read: {why}; try again")),
+            Self::Unreadable(why) => ModelFault::new(FaultKind::Broken, format!("the model's answer cannot be read: {why}; try again")),
         }
     }
 }

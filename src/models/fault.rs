@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Fault {
+pub struct ModelFault {
     kind: FaultKind,
     message: String,
     retry_after: Option<Duration>,
@@ -50,7 +50,7 @@ impl FaultKind {
     }
 }
 
-impl Fault {
+impl ModelFault {
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
     }

@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
 use url::{Url, form_urlencoded};
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Transport, TransportLimits};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
 use account::Account;
 use federation::Federation;
 use metadata::Metadata;
@@ -50,7 +50,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    pub(crate) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
         let source = match settings::first(variables, &[FILE_VARIABLE]) {
             Some((_, path)) => CredentialSource::File(path.into()),
             None => CredentialSource::Metadata(Metadata::of(variables)?),
@@ -64,7 +64,7 @@ impl Credentials {
     }
 
     /// The value of an `Authorization` header.
-    pub(crate) async fn token(&self) -> Result<HeaderValue, Fault> {
+    pub(crate) async fn token(&self) -> Result<HeaderValue, ModelFault> {
         // The lock is held while a token is fetched, so that concurrent requests fetch one token only.
         let mut kept = self.token.lock().await;
         if let Some((token, until)) = &*kept
@@ -89,18 +89,18 @@ impl Credentials {
     }
 
     /// The project the credentials belong to.
-    pub(crate) async fn project(&self) -> Result<String, Fault> {
+    pub(crate) async fn project(&self) -> Result<String, ModelFault> {
         self.project.get_or_try_init(|| self.ask_project()).await.cloned()
     }
 
-    async fn ask_project(&self) -> Result<String, Fault> {
+    async fn ask_project(&self) -> Result<String, ModelFault> {
         let path = match &self.source {
             CredentialSource::Metadata(server) => return server.project().await,
             CredentialSource::File(path) => path,
         };
         match read(path)? {
             Content::Account(Account { project_id: Some(project), .. }) => Ok(project),
-            _ => Err(Fault::new(
+            _ => Err(ModelFault::new(
                 FaultKind::Misconfigured,
                 format!("GOOGLE_CLOUD_PROJECT is not set, and the file of {FILE_VARIABLE} names no project_id"),
             )),
@@ -109,9 +109,9 @@ impl Credentials {
 }
 
 /// Reads the file each time, because it changes when the key in the Secret is replaced.
-fn read(path: &Path) -> Result<Content, Fault> {
+fn read(path: &Path) -> Result<Content, ModelFault> {
     let text = std::fs::read(path).map_err(|error| {
-        Fault::new(FaultKind::MissingKey, format!("the file of {FILE_VARIABLE}, {}, cannot be read: {error}", path.display()))
+        ModelFault::new(FaultKind::MissingKey, format!("the file of {FILE_VARIABLE}, {}, cannot be read: {error}", path.display()))
     })?;
     let file: Value = serde_json::from_slice(&text).map_err(|_| unusable("it is not a JSON object with a type"))?;
     // The parser's error is dropped, because it may quote the key.
@@ -123,19 +123,19 @@ fn read(path: &Path) -> Result<Content, Fault> {
     }
 }
 
-fn unusable(why: &str) -> Fault {
-    Fault::new(FaultKind::Misconfigured, format!("the file of {FILE_VARIABLE} cannot be used: {why}"))
+fn unusable(why: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Misconfigured, format!("the file of {FILE_VARIABLE} cannot be used: {why}"))
 }
 
-fn nonsense(what: &str) -> Fault {
-    Fault::new(FaultKind::Broken, format!("Google's token service answered with {what}"))
+fn nonsense(what: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Broken, format!("Google's token service answered with {what}"))
 }
 
 /// A form request to the URL in a field of the file.
-fn form(field: &str, address: &str, fields: &[(&str, &str)]) -> Result<Call, Fault> {
+fn form(field: &str, address: &str, fields: &[(&str, &str)]) -> Result<ProviderCall, ModelFault> {
     let url = Url::parse(address).map_err(|_| unusable(&format!("its {field} is not a URL")))?;
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-    let mut call = Call::json(url, &Value::Null);
+    let mut call = ProviderCall::json(url, &Value::Null);
     call = call.header("content-type", HeaderValue::from_static("application/x-www-form-urlencoded"));
     call.body = body.into();
     Ok(call)

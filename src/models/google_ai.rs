@@ -4,11 +4,11 @@ use http::HeaderValue;
 use url::Url;
 
 use crate::exchange::{EventReader, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::gemini;
 use crate::message::Request;
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::Framing;
 
 pub(crate) struct GoogleAi {
@@ -18,7 +18,7 @@ pub(crate) struct GoogleAi {
 }
 
 impl GoogleAi {
-    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, "GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")?;
         let url = settings::under(&base, &format!("v1beta/models/{}:streamGenerateContent?alt=sse", settings::segment(id)))?;
         Ok(Self { id: id.to_owned(), url, key: settings::key(variables, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "")? })
@@ -29,7 +29,7 @@ impl ProviderApi for GoogleAi {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| settings::missing("GOOGLE_API_KEY"))?;
-            Ok(Call::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
+            Ok(ProviderCall::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
         })
     }
 

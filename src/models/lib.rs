@@ -28,7 +28,7 @@ mod vertex_ai;
 mod wire;
 
 pub use answer::{Answer, Model, Piece, Stop, Usage};
-pub use fault::{Fault, FaultKind};
+pub use fault::{FaultKind, ModelFault};
 pub use message::{Content, Message, Request, Role, ToolCall, ToolResult, ToolSpec};
 pub use prices::cost;
 pub use provider::{Provider, open, open_own, open_uri};

@@ -7,11 +7,11 @@ use url::Url;
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolCall};
 use crate::openai;
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 pub(crate) struct Ollama {
@@ -21,7 +21,7 @@ pub(crate) struct Ollama {
 }
 
 impl Ollama {
-    pub(crate) fn open(id: &str, window: u32, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, window: u32, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "api/chat")?, window })
     }
@@ -70,7 +70,7 @@ fn write(message: &Message, messages: &mut Vec<Value>) {
 
 impl ProviderApi for Ollama {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
-        Box::pin(async move { Ok(Call::json(self.url.clone(), &self.body(request))) })
+        Box::pin(async move { Ok(ProviderCall::json(self.url.clone(), &self.body(request))) })
     }
 
     fn framing(&self) -> Framing {

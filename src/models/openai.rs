@@ -9,10 +9,10 @@ use http::HeaderValue;
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
 pub(crate) const PLACE: Place = Place { base: "OPENAI_BASE_URL", key: "OPENAI_API_KEY" };
@@ -28,7 +28,7 @@ pub(crate) struct OpenAi {
 }
 
 impl OpenAi {
-    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, place.base, DEFAULT_BASE)?;
         let own = base.host_str() == Some("api.openai.com");
         let key = settings::key(variables, &[place.key], "Bearer ")?;
@@ -66,7 +66,7 @@ impl OpenAi {
 impl ProviderApi for OpenAi {
     fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
-            let call = Call::json(self.url.clone(), &self.body(request));
+            let call = ProviderCall::json(self.url.clone(), &self.body(request));
             match &self.key {
                 Some(key) => Ok(call.header("authorization", key.clone())),
                 None if self.own => Err(self.place.missing()),

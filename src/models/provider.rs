@@ -9,7 +9,7 @@ use crate::answer::Model;
 use crate::anthropic::{self, Anthropic};
 use crate::bedrock::Bedrock;
 use crate::exchange::{ProviderApi, RemoteModel};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::google_ai::GoogleAi;
 use crate::ollama::Ollama;
 use crate::openai::{self, OpenAi};
@@ -54,31 +54,31 @@ impl fmt::Display for Provider {
 }
 
 impl FromStr for Provider {
-    type Err = Fault;
+    type Err = ModelFault;
 
-    fn from_str(name: &str) -> Result<Self, Fault> {
+    fn from_str(name: &str) -> Result<Self, ModelFault> {
         let known = || Self::ALL.map(Self::as_str).join(", ");
         Self::ALL
             .into_iter()
             .find(|provider| provider.as_str() == name)
-            .ok_or_else(|| Fault::new(FaultKind::Misconfigured, format!("there is no model provider `{name}`; there are {}", known())))
+            .ok_or_else(|| ModelFault::new(FaultKind::Misconfigured, format!("there is no model provider `{name}`; there are {}", known())))
     }
 }
 
 /// Opens a model with the settings of the environment. A missing key fails the first call, as keys may be added later; an
 /// invalid setting, such as a malformed base URL, fails here.
-pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
+pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, ModelFault> {
     open_with_limits(limits(provider, variables)?, provider, id, variables)
 }
 
 /// As `open`, for an agent's own models of its provider: where the platform names these a server, they are asked there, with the key that
 /// it gives beside it and no other. Other callers of a model, such as a judge, `open` it.
-pub fn open_own(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
+pub fn open_own(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, ModelFault> {
     let place = Place::INTEGRATION;
     if settings::first(variables, &[place.base]).is_none() {
         return open(provider, id, variables);
     }
-    let factory = || -> Result<_, Fault> {
+    let factory = || -> Result<_, ModelFault> {
         let (window, limits) = (settings::window(variables, provider, id)?, limits(provider, variables)?);
         Ok(ModelFactory { provider, id, window, limits })
     };
@@ -95,7 +95,7 @@ pub(crate) fn open_with_limits(
     provider: Provider,
     id: &str,
     variables: Variables<'_>,
-) -> Result<Box<dyn Model>, Fault> {
+) -> Result<Box<dyn Model>, ModelFault> {
     let window = settings::window(variables, provider, id)?;
     let opening = ModelFactory { provider, id, window, limits };
     match provider {
@@ -130,7 +130,7 @@ impl ModelFactory<'_> {
 }
 
 /// The timeouts of a provider. One setting decides both the time to the first byte and the idle time.
-fn limits(provider: Provider, variables: Variables<'_>) -> Result<TransportLimits, Fault> {
+fn limits(provider: Provider, variables: Variables<'_>) -> Result<TransportLimits, ModelFault> {
     let mut limits = TransportLimits::default();
     if provider == Provider::Ollama {
         // A local server may load tens of gigabytes before the first byte.
@@ -138,7 +138,7 @@ fn limits(provider: Provider, variables: Variables<'_>) -> Result<TransportLimit
     }
     if let Some((_, text)) = settings::first(variables, &[TIMEOUT_VARIABLE]) {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 86_400.0).ok_or_else(|| {
-            Fault::new(FaultKind::Misconfigured, format!("{TIMEOUT_VARIABLE} is `{text}`; it takes a number of seconds, up to a day"))
+            ModelFault::new(FaultKind::Misconfigured, format!("{TIMEOUT_VARIABLE} is `{text}`; it takes a number of seconds, up to a day"))
         })?;
         limits.first_byte = Duration::from_secs_f64(seconds);
         limits.idle = limits.first_byte;
@@ -147,10 +147,10 @@ fn limits(provider: Provider, variables: Variables<'_>) -> Result<TransportLimit
 }
 
 /// A model named `provider:model_id`.
-pub fn open_uri(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
+pub fn open_uri(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, ModelFault> {
     match uri.split_once(':') {
         Some((provider, id)) if !id.is_empty() => open(provider.parse()?, id, variables),
-        _ => Err(Fault::new(FaultKind::Misconfigured, format!("`{uri}` names no model; a model is written provider:model_id"))),
+        _ => Err(ModelFault::new(FaultKind::Misconfigured, format!("`{uri}` names no model; a model is written provider:model_id"))),
     }
 }
 

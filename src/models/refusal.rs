@@ -7,7 +7,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 
 /// The longest quote of a provider's message.
 const MAX_QUOTE_BYTES: usize = 300;
@@ -75,7 +75,7 @@ pub(crate) struct ErrorResponse<'a> {
 }
 
 impl ErrorResponse<'_> {
-    pub(crate) fn fault(&self) -> Fault {
+    pub(crate) fn fault(&self) -> ModelFault {
         let Self { name, model, .. } = self;
         let said = self.body.to_string().to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -110,7 +110,7 @@ impl ErrorResponse<'_> {
             ),
             _ => (FaultKind::Refused, format!("{name} refused the request ({status}){quote}")),
         };
-        Fault::new(kind, message).after(retry_after)
+        ModelFault::new(kind, message).after(retry_after)
     }
 
     /// The status of an error within a stream. An unknown error counts as the provider's failure.
@@ -176,10 +176,10 @@ fn pause(text: &str, now: Timestamp) -> Option<Duration> {
 }
 
 /// The fault without the secrets of the request, which a provider may repeat in its message.
-pub(crate) fn redacted(fault: Fault, sent: &HeaderMap) -> Fault {
+pub(crate) fn redacted(fault: ModelFault, sent: &HeaderMap) -> ModelFault {
     let secrets = sent.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok());
     let parts = secrets.flat_map(|secret| [secret, secret.strip_prefix("Bearer ").unwrap_or(secret)]);
-    parts.filter(|secret| secret.len() >= 4).fold(fault, Fault::without)
+    parts.filter(|secret| secret.len() >= 4).fold(fault, ModelFault::without)
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    fn refused(status: u16, body: &Value) -> Fault {
+    fn refused(status: u16, body: &Value) -> ModelFault {
         ErrorResponse { name: "p", model: "m", status, body, headers: None }.fault()
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use crate::answer::{Model, Piece};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::message::{Message, Request};
 use crate::provider::{Provider, open_with_limits};
 use crate::transport::TransportLimits;
@@ -48,12 +48,12 @@ fn model(provider: Provider, server: &Server, limits: TransportLimits) -> Box<dy
     open_with_limits(limits, provider, "some-model", &variables).unwrap()
 }
 
-async fn answer(model: &dyn Model) -> Vec<Result<Piece, Fault>> {
+async fn answer(model: &dyn Model) -> Vec<Result<Piece, ModelFault>> {
     let request = Request { messages: vec![Message::user("What is the weather in Paris?")], ..Request::default() };
     tokio::time::timeout(Duration::from_secs(30), model.answer(request).collect()).await.expect("an answer should end")
 }
 
 /// Asserts that no piece contains a secret.
-fn assert_discreet(pieces: &[Result<Piece, Fault>]) {
+fn assert_discreet(pieces: &[Result<Piece, ModelFault>]) {
     assert!(!format!("{pieces:?}").contains(KEY), "{pieces:?}");
 }

@@ -5,7 +5,7 @@ use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::prices;
 use crate::provider::Provider;
 
@@ -24,12 +24,12 @@ impl Place {
     /// That of an agent's own models, where the platform names them a server. No other key goes there.
     pub(crate) const INTEGRATION: Self = Self { base: "RUNTIME_MODEL_BASE_URL", key: "RUNTIME_MODEL_API_KEY" };
 
-    pub(crate) fn missing(self) -> Fault {
+    pub(crate) fn missing(self) -> ModelFault {
         if self != Self::INTEGRATION {
             return missing(self.key);
         }
         let message = format!("{} is not set; put api_key into the Secret of the integration that the agent names", self.key);
-        Fault::new(FaultKind::MissingKey, message)
+        ModelFault::new(FaultKind::MissingKey, message)
     }
 }
 
@@ -42,11 +42,11 @@ pub(crate) fn first<'a>(variables: Variables<'_>, names: &[&'a str]) -> Option<(
 }
 
 /// A base URL without a trailing slash.
-pub(crate) fn base(variables: Variables<'_>, name: &str, default: &str) -> Result<Url, Fault> {
+pub(crate) fn base(variables: Variables<'_>, name: &str, default: &str) -> Result<Url, ModelFault> {
     let (text, named) = first(variables, &[name]).map_or((default.to_owned(), false), |(_, value)| (value, true));
     let wrong = |why: &str| {
         let of = if named { name } else { "the provider's address" };
-        Fault::new(FaultKind::Misconfigured, format!("{of} is not a base URL: {why}; right would be {default}"))
+        ModelFault::new(FaultKind::Misconfigured, format!("{of} is not a base URL: {why}; right would be {default}"))
     };
     let url = Url::parse(text.trim_end_matches('/')).map_err(|error| wrong(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -62,9 +62,9 @@ pub(crate) fn base(variables: Variables<'_>, name: &str, default: &str) -> Resul
 }
 
 /// `base` with `path` appended unchanged.
-pub(crate) fn under(base: &Url, path: &str) -> Result<Url, Fault> {
+pub(crate) fn under(base: &Url, path: &str) -> Result<Url, ModelFault> {
     let text = format!("{}/{path}", base.as_str().trim_end_matches('/'));
-    Url::parse(&text).map_err(|error| Fault::new(FaultKind::Misconfigured, format!("the model's id does not fit into a URL: {error}")))
+    Url::parse(&text).map_err(|error| ModelFault::new(FaultKind::Misconfigured, format!("the model's id does not fit into a URL: {error}")))
 }
 
 /// Encodes one segment of a path, so that it cannot leave the segment.
@@ -78,27 +78,27 @@ pub(crate) fn segment(text: &str) -> String {
 }
 
 /// A key as a sensitive header value, which `Debug` does not show.
-pub(crate) fn key(variables: Variables<'_>, names: &[&str], prefix: &str) -> Result<Option<HeaderValue>, Fault> {
+pub(crate) fn key(variables: Variables<'_>, names: &[&str], prefix: &str) -> Result<Option<HeaderValue>, ModelFault> {
     first(variables, names).map(|(name, key)| secret(&format!("{prefix}{key}"), name)).transpose()
 }
 
-pub(crate) fn secret(text: &str, name: &str) -> Result<HeaderValue, Fault> {
+pub(crate) fn secret(text: &str, name: &str) -> Result<HeaderValue, ModelFault> {
     let mut value = HeaderValue::from_str(text).map_err(|_| {
-        Fault::new(FaultKind::Misconfigured, format!("{name} holds characters that no key has; see how it got into the Secret"))
+        ModelFault::new(FaultKind::Misconfigured, format!("{name} holds characters that no key has; see how it got into the Secret"))
     })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-pub(crate) fn missing(names: &str) -> Fault {
-    Fault::new(FaultKind::MissingKey, format!("{names} is not set; put it into the Secret agent-env of the agent's namespace"))
+pub(crate) fn missing(names: &str) -> ModelFault {
+    ModelFault::new(FaultKind::MissingKey, format!("{names} is not set; put it into the Secret agent-env of the agent's namespace"))
 }
 
 /// The context window: the configured one, that of the price table, or the smallest current one of the provider.
-pub(crate) fn window(variables: Variables<'_>, provider: Provider, id: &str) -> Result<u32, Fault> {
+pub(crate) fn window(variables: Variables<'_>, provider: Provider, id: &str) -> Result<u32, ModelFault> {
     if let Some((_, text)) = first(variables, &[WINDOW]) {
         return text.parse().ok().filter(|window| *window >= 512).ok_or_else(|| {
-            Fault::new(
+            ModelFault::new(
                 FaultKind::Misconfigured,
                 format!("{WINDOW} is `{text}`; it takes the number of tokens that the model's context holds, 512 at least"),
             )

@@ -6,17 +6,20 @@ mod script;
 use futures::stream;
 
 use crate::answer::{Answer, Model, Piece, Stop, Usage};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Request};
 use crate::provider::Provider;
 
 const PREFIX: &str = "Echo: ";
 
-pub(crate) fn open(id: &str, window: u32) -> Result<Box<dyn Model>, Fault> {
+pub(crate) fn open(id: &str, window: u32) -> Result<Box<dyn Model>, ModelFault> {
     match id {
         "stub-echo" => Ok(Box::new(Echo { window })),
         script::ID => Ok(Box::new(script::Script { window })),
-        _ => Err(Fault::new(FaultKind::UnknownModel, format!("the provider stub has no model `{id}`; it has stub-echo and stub-script"))),
+        _ => Err(ModelFault::new(
+            FaultKind::UnknownModel,
+            format!("the provider stub has no model `{id}`; it has stub-echo and stub-script"),
+        )),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Message, Request, Role};
 use crate::provider::Provider;
 
@@ -45,7 +45,7 @@ pub fn estimate(bytes: u64) -> u64 {
 /// Fits the conversation, with system prompt and tools, into the window minus `reserve` tokens. A turn extends from one user
 /// message to the next; a round is one message of the model with the results of its tools, which stay together. The fault
 /// says what is too long, and by how much.
-pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve: u32) -> Result<Fitted, Fault> {
+pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve: u32) -> Result<Fitted, ModelFault> {
     let history = &request.messages;
     let room = u64::from(window.saturating_sub(reserve));
     let bytes = bytes(request);
@@ -59,7 +59,7 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
     let last = history.iter().rposition(said).unwrap_or(0);
     let question = lengths.get(last).map_or(0, |length| length.at(UNLIMITED));
     let overflow = |what: &str, tokens: u64, advice: &str| {
-        Fault::new(
+        ModelFault::new(
             FaultKind::ContextOverflow,
             format!(
                 "{what} too long for {provider}:{id}: {tokens} tokens, with {fixed} of system prompt and tools, and of the window of \

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::refusal::{ErrorResponse, redacted};
 
 /// The most that is read of an error.
@@ -49,13 +49,13 @@ impl Default for TransportLimits {
 
 /// A request that can be repeated.
 #[derive(Clone)]
-pub(crate) struct Call {
+pub(crate) struct ProviderCall {
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Call {
+impl ProviderCall {
     pub(crate) fn json(url: Url, body: &Value) -> Self {
         let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         Self { url, headers, body: body.to_string().into() }
@@ -91,7 +91,7 @@ impl Transport {
     }
 
     /// One attempt, up to the head of a successful answer.
-    pub(crate) async fn attempt(&self, call: &Call) -> Result<Response, Fault> {
+    pub(crate) async fn attempt(&self, call: &ProviderCall) -> Result<Response, ModelFault> {
         let request = self.client()?.post(call.url.clone()).headers(call.headers.clone()).body(call.body.clone());
         let response = match timeout(self.limits.first_byte, request.send()).await {
             Ok(Ok(response)) => response,
@@ -105,7 +105,7 @@ impl Transport {
     }
 
     /// A call with a JSON answer that is not streamed, with retries.
-    pub(crate) async fn json(&self, call: &Call) -> Result<Value, Fault> {
+    pub(crate) async fn json(&self, call: &ProviderCall) -> Result<Value, ModelFault> {
         let mut attempts = Attempts::new();
         loop {
             match self.once(call).await {
@@ -115,31 +115,31 @@ impl Transport {
         }
     }
 
-    async fn once(&self, call: &Call) -> Result<Value, Fault> {
+    async fn once(&self, call: &ProviderCall) -> Result<Value, ModelFault> {
         let mut response = self.attempt(call).await?;
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk(&mut response).await? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
-                return Err(Fault::new(FaultKind::Broken, format!("{} answered with more than 64 MiB", self.name)));
+                return Err(ModelFault::new(FaultKind::Broken, format!("{} answered with more than 64 MiB", self.name)));
             }
             body.extend_from_slice(&chunk);
         }
         serde_json::from_slice(&body)
-            .map_err(|_| Fault::new(FaultKind::Broken, format!("{} answered with something that is not JSON", self.name)))
+            .map_err(|_| ModelFault::new(FaultKind::Broken, format!("{} answered with something that is not JSON", self.name)))
     }
 
     /// The next part of an answer.
-    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Fault> {
+    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, ModelFault> {
         match timeout(self.limits.idle, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(_)) => {
-                Err(Fault::new(FaultKind::Broken, format!("the connection to {} was lost within the answer; try again", self.name)))
+                Err(ModelFault::new(FaultKind::Broken, format!("the connection to {} was lost within the answer; try again", self.name)))
             }
             Err(_) => Err(self.silent(self.limits.idle)),
         }
     }
 
-    fn client(&self) -> Result<&Client, Fault> {
+    fn client(&self) -> Result<&Client, ModelFault> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -149,11 +149,11 @@ impl Transport {
             .pool_idle_timeout(Duration::from_mins(1))
             .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| Fault::new(FaultKind::Misconfigured, format!("no connections can be made: {}", root(&error))))?;
+            .map_err(|error| ModelFault::new(FaultKind::Misconfigured, format!("no connections can be made: {}", root(&error))))?;
         Ok(self.client.get_or_init(|| built))
     }
 
-    async fn refusal(&self, mut response: Response, sent: &HeaderMap) -> Fault {
+    async fn refusal(&self, mut response: Response, sent: &HeaderMap) -> ModelFault {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let mut body = Vec::new();
@@ -167,10 +167,10 @@ impl Transport {
         redacted(ErrorResponse { headers: Some(&headers), ..self.refused(status, &body) }.fault(), sent)
     }
 
-    fn unreachable(&self, url: &Url, error: &reqwest::Error) -> Fault {
+    fn unreachable(&self, url: &Url, error: &reqwest::Error) -> ModelFault {
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
-        Fault::new(
+        ModelFault::new(
             FaultKind::Unreachable,
             format!(
                 "{} cannot be reached at {host}:{port}: {}; see that the address is right and may be reached from here",
@@ -180,8 +180,8 @@ impl Transport {
         )
     }
 
-    fn silent(&self, waited: Duration) -> Fault {
-        Fault::new(FaultKind::Timeout, format!("{} said nothing for {} s; try again", self.name, waited.as_secs_f32()))
+    fn silent(&self, waited: Duration) -> ModelFault {
+        ModelFault::new(FaultKind::Timeout, format!("{} said nothing for {} s; try again", self.name, waited.as_secs_f32()))
     }
 }
 
@@ -206,7 +206,7 @@ impl Attempts {
     }
 
     /// Waits before the next attempt, or returns the fault if there is none.
-    pub(crate) async fn pause(&mut self, limits: &TransportLimits, fault: Fault) -> Result<(), Fault> {
+    pub(crate) async fn pause(&mut self, limits: &TransportLimits, fault: ModelFault) -> Result<(), ModelFault> {
         self.made += 1;
         let Some(wait) = self.wait(limits, &fault) else { return Err(fault) };
         tracing::info!(
@@ -219,7 +219,7 @@ impl Attempts {
         Ok(())
     }
 
-    fn wait(&self, limits: &TransportLimits, fault: &Fault) -> Option<Duration> {
+    fn wait(&self, limits: &TransportLimits, fault: &ModelFault) -> Option<Duration> {
         if self.made >= limits.attempts || !fault.retryable() {
             return None;
         }

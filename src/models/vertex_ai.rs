@@ -5,12 +5,12 @@ use std::sync::Arc;
 use url::Url;
 
 use crate::exchange::{EventReader, ProviderApi, WriteFuture};
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 use crate::gemini;
 use crate::google::Credentials;
 use crate::message::Request;
 use crate::settings::{self, Variables};
-use crate::transport::Call;
+use crate::transport::ProviderCall;
 use crate::wire::Framing;
 
 pub(crate) struct VertexAi {
@@ -27,7 +27,7 @@ pub(crate) struct VertexEndpoint {
 }
 
 impl VertexEndpoint {
-    pub(crate) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
         let location =
             settings::first(variables, &["GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"]).map_or("global".into(), |(_, value)| value);
         let default = if location == "global" {
@@ -40,7 +40,7 @@ impl VertexEndpoint {
     }
 
     /// The URL of a model's method, such as `predict`.
-    pub(crate) async fn url(&self, credentials: &Credentials, id: &str, method: &str) -> Result<Url, Fault> {
+    pub(crate) async fn url(&self, credentials: &Credentials, id: &str, method: &str) -> Result<Url, ModelFault> {
         let project = match &self.project {
             Some(project) => project.clone(),
             None => credentials.project().await?,
@@ -51,7 +51,7 @@ impl VertexEndpoint {
 }
 
 impl VertexAi {
-    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
         Ok(Self { id: id.to_owned(), place: VertexEndpoint::of(variables)?, credentials: Arc::new(Credentials::of(variables)?) })
     }
 }
@@ -61,7 +61,7 @@ impl ProviderApi for VertexAi {
         Box::pin(async move {
             let url = self.place.url(&self.credentials, &self.id, "streamGenerateContent?alt=sse").await?;
             let token = self.credentials.token().await?;
-            Ok(Call::json(url, &gemini::body(&self.id, request)).header("authorization", token))
+            Ok(ProviderCall::json(url, &gemini::body(&self.id, request)).header("authorization", token))
         })
     }
 

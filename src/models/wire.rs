@@ -5,7 +5,7 @@ mod eventstream;
 mod lines;
 mod sse;
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 
 /// A longer line or frame ends the stream with an error.
 const MAX_EVENT_BYTES: usize = 4 << 20;
@@ -20,7 +20,7 @@ pub(crate) struct Event {
     pub(crate) data: Vec<u8>,
 }
 
-pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event) -> Result<(), Fault>;
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ModelFault>;
 
 pub(crate) enum Framing {
     Sse(sse::Parser),
@@ -42,7 +42,7 @@ impl Framing {
     }
 
     /// Parses the next bytes, and passes completed events to `sink`.
-    pub(crate) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+    pub(crate) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), ModelFault> {
         match self {
             Self::Sse(parser) => parser.feed(bytes, sink),
             Self::Ndjson(lines) => lines.feed(bytes, &mut |line| object(line, sink)),
@@ -51,7 +51,7 @@ impl Framing {
     }
 
     /// Ends the stream. A last line without a line break counts: truncated JSON fails to parse anyway.
-    pub(crate) fn finish(&mut self, sink: Sink<'_>) -> Result<(), Fault> {
+    pub(crate) fn finish(&mut self, sink: Sink<'_>) -> Result<(), ModelFault> {
         match self {
             Self::Sse(parser) => parser.finish(sink),
             Self::Ndjson(lines) => lines.finish(&mut |line| object(line, sink)),
@@ -66,7 +66,7 @@ pub struct EventReader(sse::Parser);
 
 impl EventReader {
     /// Parses the next bytes, and passes the data of completed events to `sink`.
-    pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), ModelFault> {
         self.0.feed(bytes, &mut |event| {
             sink(&event.data);
             Ok(())
@@ -74,7 +74,7 @@ impl EventReader {
     }
 
     /// Ends the stream: what has come of the last event counts.
-    pub fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
+    pub fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), ModelFault> {
         self.0.finish(&mut |event| {
             sink(&event.data);
             Ok(())
@@ -82,12 +82,12 @@ impl EventReader {
     }
 }
 
-fn object(line: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+fn object(line: &[u8], sink: Sink<'_>) -> Result<(), ModelFault> {
     if line.trim_ascii().is_empty() { Ok(()) } else { sink(Event { data: line.to_vec(), ..Event::default() }) }
 }
 
-pub(crate) fn broken(why: &str) -> Fault {
-    Fault::new(FaultKind::Broken, format!("the model's answer cannot be read: {why}; try again"))
+pub(crate) fn broken(why: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Broken, format!("the model's answer cannot be read: {why}; try again"))
 }
 
 #[cfg(test)]

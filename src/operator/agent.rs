@@ -48,8 +48,8 @@ use apply::Applied;
 pub(crate) use build::EVALUATOR;
 pub(crate) use content::canary_artifact;
 pub(crate) use foreign::{Foreign, foreign};
-use pin::Source;
-use resolve::{Fault, Resolved};
+use pin::SpecSource;
+use resolve::{ConditionFault, Resolved};
 use rollout::Rollout;
 use strays::Strays;
 pub(crate) use track_pods::given_up;
@@ -316,7 +316,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         return Err(error);
     }
     let Progress { resolved, applied, .. } = progress;
-    let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
+    let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != SpecSource::Nothing;
     let waits = is_unknown || applied.left.is_some() || flagger::is_moving(key, context);
     let next = if waits { WAITING_INTERVAL } else { RESYNC };
     Ok([Some(next), sooner, canary_next].into_iter().flatten().min())
@@ -444,7 +444,7 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
 fn resolved(agent: &Agent, workload: &Workload, context: &Context) -> Resolved {
     let invalid = agent.canary().filter(|_| workload.track == Track::Canary).and_then(|canary| canary.fault(&agent.spec));
     if let Some(message) = invalid {
-        return Resolved::Fault(Fault { reason: "InvalidCanary", message: message.to_owned() });
+        return Resolved::Fault(ConditionFault { reason: "InvalidCanary", message: message.to_owned() });
     }
     resolve::resolve(&workload.agent, workload.track, &gather::gather(workload, context), &context.settings)
 }

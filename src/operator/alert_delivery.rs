@@ -39,7 +39,7 @@ use crate::control_port::Sign;
 use crate::metrics::{ByDelivery, Metrics};
 use crate::registry::{Change, Registered};
 use course::Course;
-use send::{Batch, Report, tell_of_end};
+use send::{Batch, DeliveryReport, tell_of_end};
 use store::Store;
 
 /// How often it is looked for messages that are due.
@@ -129,7 +129,7 @@ impl AlertDelivery {
     }
 
     /// Whether there may be more to send at once.
-    async fn note_report(&self, store: &Store<'_>, course: &mut Course, report: Report) -> bool {
+    async fn note_report(&self, store: &Store<'_>, course: &mut Course, report: DeliveryReport) -> bool {
         if let Some(why) = &report.trouble {
             self.note_trouble(Some(why));
         }

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::caches::dataset::{CachedDataset, Content};
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::registry::{Change, Registered};
 
 /// The field manager of everything that this controller writes.
@@ -42,7 +42,7 @@ struct ConfigMaps(Mutex<HashMap<Key, Read>>);
 struct Read {
     /// What it depends on.
     of: Source,
-    found: Result<Content, Fault>,
+    found: Result<Content, ConditionFault>,
 }
 
 #[derive(Clone, PartialEq)]
@@ -122,19 +122,19 @@ async fn content(
     key: &Key,
     object: &CachedDataset,
     dataset: &Dataset,
-) -> Result<Result<Content, Fault>, write::Error> {
+) -> Result<Result<Content, ConditionFault>, write::Error> {
     if context.caches.team_of(&key.namespace).is_none() {
         let message = format!(
             "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
             key.namespace
         );
-        return Ok(Err(Fault { reason: "NotATeamNamespace", message }));
+        return Ok(Err(ConditionFault { reason: "NotATeamNamespace", message }));
     }
     match (&object.content, &dataset.spec.cases_from) {
-        (Err(message), _) => Ok(Err(Fault { reason: "FieldInvalid", message: message.clone() })),
+        (Err(message), _) => Ok(Err(ConditionFault { reason: "FieldInvalid", message: message.clone() })),
         (Ok(Some(known)), _) => Ok(Ok(known.clone())),
         (Ok(None), Some(from)) => read.content(context, key, from, &dataset.spec.guidelines).await,
-        (Ok(None), None) => Ok(Err(Fault { reason: "FieldInvalid", message: "spec.cases: is required".to_owned() })),
+        (Ok(None), None) => Ok(Err(ConditionFault { reason: "FieldInvalid", message: "spec.cases: is required".to_owned() })),
     }
 }
 
@@ -146,7 +146,7 @@ impl ConfigMaps {
         key: &Key,
         from: &CasesFrom,
         guidelines: &[String],
-    ) -> Result<Result<Content, Fault>, write::Error> {
+    ) -> Result<Result<Content, ConditionFault>, write::Error> {
         let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &key.namespace);
         let Some(seen) = api.get_metadata_opt(&from.config_map).await? else {
             return Ok(Err(missing(from)));
@@ -169,7 +169,7 @@ impl ConfigMaps {
         Ok(found)
     }
 
-    fn known(&self, key: &Key, of: &Source) -> Option<Result<Content, Fault>> {
+    fn known(&self, key: &Key, of: &Source) -> Option<Result<Content, ConditionFault>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(key).filter(|read| read.of == *of).map(|read| read.found.clone())
     }
@@ -183,24 +183,30 @@ impl ConfigMaps {
     }
 }
 
-fn judge(from: &CasesFrom, text: Option<&str>, guidelines: &[String]) -> Result<Content, Fault> {
+fn judge(from: &CasesFrom, text: Option<&str>, guidelines: &[String]) -> Result<Content, ConditionFault> {
     let Some(text) = text else {
         let message = format!("spec.casesFrom: ConfigMap {} has no text under the key {}", from.config_map, from.key);
-        return Err(Fault { reason: "ConfigMapKeyMissing", message });
+        return Err(ConditionFault { reason: "ConfigMapKeyMissing", message });
     };
     dataset::parse_cases(text).map(|cases| Content::of(guidelines, &cases)).map_err(|fault| invalid(from, &fault))
 }
 
-fn missing(from: &CasesFrom) -> Fault {
+fn missing(from: &CasesFrom) -> ConditionFault {
     let message = format!("spec.casesFrom: ConfigMap {} does not exist in this namespace", from.config_map);
-    Fault { reason: "ConfigMapMissing", message }
+    ConditionFault { reason: "ConfigMapMissing", message }
 }
 
-fn invalid(from: &CasesFrom, fault: &str) -> Fault {
-    Fault { reason: "CasesInvalid", message: format!("spec.casesFrom: ConfigMap {} key {}: {fault}", from.config_map, from.key) }
+fn invalid(from: &CasesFrom, fault: &str) -> ConditionFault {
+    ConditionFault { reason: "CasesInvalid", message: format!("spec.casesFrom: ConfigMap {} key {}: {fault}", from.config_map, from.key) }
 }
 
-fn status(key: &Key, content: Result<&Content, &Fault>, before: &DatasetStatus, generation: Option<i64>, now: Timestamp) -> DatasetStatus {
+fn status(
+    key: &Key,
+    content: Result<&Content, &ConditionFault>,
+    before: &DatasetStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> DatasetStatus {
     let finding = match content {
         Ok(_) => Finding::new(READY, true, "Valid", "agents can be evaluated by this dataset"),
         Err(fault) => Finding::new(READY, false, fault.reason, &*fault.message),
@@ -227,7 +233,7 @@ mod tests {
         let good = status(&key, Ok(&content), &DatasetStatus::default(), Some(1), now);
         assert_eq!((good.phase, good.cases, good.digest.as_deref()), (Some(DatasetPhase::Available), Some(2), Some("d1")));
         assert_eq!(good.id.as_deref(), Some("ds_gold_en"));
-        let fault = Fault { reason: "FieldInvalid", message: "spec.cases".to_owned() };
+        let fault = ConditionFault { reason: "FieldInvalid", message: "spec.cases".to_owned() };
         let bad = status(&key, Err(&fault), &good, Some(2), now);
         assert_eq!((bad.phase, bad.cases, bad.digest), (Some(DatasetPhase::Error), None, None));
         assert_eq!(bad.conditions[0].reason, "FieldInvalid");

@@ -2,7 +2,7 @@
 
 /// What is wrong, field first, and the word that a condition has for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct ConditionFault {
     pub reason: &'static str,
     pub message: String,
 }

@@ -159,7 +159,7 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
     readings::sample(tenancy, fleet).await?;
     let found = readings::read(tenancy, fleet, now).await?;
     let open = alerts::by_agent(tenancy.open_alerts().await?);
-    let mut changes = alerts::Changes::default();
+    let mut changes = alerts::AlertChanges::default();
     let mut waits = HashMap::new();
     for (agent, found) in fleet.iter().zip(&found) {
         if !memory.has_begun {

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::caches::Violations;
 use crate::caches::guardrail_policy::{CachedPolicy, TeamPolicies};
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::registry::{Change, Registered};
 
 /// The field manager of everything that this controller writes.
@@ -106,23 +106,23 @@ async fn reconcile(context: &Context, key: &Key) -> Next<write::Error> {
 }
 
 /// What keeps agents from being held to it.
-fn fault(key: &Key, policy: &CachedPolicy, told: Option<&TeamPolicies>) -> Option<Fault> {
+fn fault(key: &Key, policy: &CachedPolicy, told: Option<&TeamPolicies>) -> Option<ConditionFault> {
     let Some(told) = told else {
         let message = format!(
             "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
             key.namespace
         );
-        return Some(Fault { reason: "NotATeamNamespace", message });
+        return Some(ConditionFault { reason: "NotATeamNamespace", message });
     };
     if let Some(message) = policy.invalid() {
-        return Some(Fault { reason: "FieldInvalid", message });
+        return Some(ConditionFault { reason: "FieldInvalid", message });
     }
-    told.left_out.get(&key.name).map(|why| Fault { reason: why.reason(), message: why.message() })
+    told.left_out.get(&key.name).map(|why| ConditionFault { reason: why.reason(), message: why.message() })
 }
 
 /// All that a status is made from.
 struct Facts {
-    fault: Option<Fault>,
+    fault: Option<ConditionFault>,
     enabled: bool,
     /// None while nobody has counted them.
     agents: Option<usize>,
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_status_says_who_is_held_and_what_keeps_them() {
         let said = |fault: Option<&'static str>, enabled| {
-            let fault = fault.map(|reason| Fault { reason, message: "m".to_owned() });
+            let fault = fault.map(|reason| ConditionFault { reason, message: "m".to_owned() });
             let status = of(&Facts { fault, enabled, agents: Some(7), violations: None }, &GuardrailPolicyStatus::default());
             let [ready, stalled] = &status.conditions[..] else { panic!("{:?}", status.conditions) };
             (ready.status.clone(), ready.reason.clone(), stalled.status.clone(), status.agents, status.id.clone())

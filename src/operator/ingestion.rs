@@ -36,7 +36,7 @@ use crate::integrations;
 use crate::metrics::ByOutcome;
 use crate::registry::{Change, Maker, Registered};
 use crate::tenancy::knowledge::Progress;
-use plan::{Cause, Seen, Step, Work};
+use plan::{Cause, IngestionStep, Seen, Work};
 use status::Steps;
 
 const MAKER: Maker =
@@ -218,16 +218,16 @@ impl Turn<'_> {
             concurrency: usize::try_from(context.settings.worker.ingestion.concurrency).unwrap_or(usize::MAX),
         };
         match plan::next(self.ingestion, &self.before, &seen, context.settings.embedding_model()) {
-            Step::Wait(cause, timeout) => self.wait(&cause, timeout).await,
-            Step::Start(work) => self.begin(&slug.unwrap_or_default(), &work).await,
-            Step::Watch(progress) => {
+            IngestionStep::Wait(cause, timeout) => self.wait(&cause, timeout).await,
+            IngestionStep::Start(work) => self.begin(&slug.unwrap_or_default(), &work).await,
+            IngestionStep::Watch(progress) => {
                 let trouble = if progress.is_some() { None } else { self.trouble().await };
                 self.write(self.steps().running(progress.as_ref(), trouble.as_ref())).await?;
                 Ok(Some(POLL_INTERVAL))
             }
-            Step::Complete(progress) => self.write(self.steps().completed(&progress)).await,
-            Step::Fail(cause, progress) => self.fail(cause, progress.as_ref(), child.is_some()).await,
-            Step::Cancel(progress) => {
+            IngestionStep::Complete(progress) => self.write(self.steps().completed(&progress)).await,
+            IngestionStep::Fail(cause, progress) => self.fail(cause, progress.as_ref(), child.is_some()).await,
+            IngestionStep::Cancel(progress) => {
                 self.delete_job(child.is_some()).await?;
                 self.write(self.steps().cancelled(progress.as_ref())).await
             }

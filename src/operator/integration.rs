@@ -1,8 +1,8 @@
 //! The integration controller: says of each Integration whether its server answers, through the team's worker, and whether alerts
 //! reach it.
 //!
-//! `plan` says what is to be done next, `probe` asks the worker, `job` is the Job that looks at a team's files, and `status` writes
-//! down what came of it. Where a login may go is written before it is sent. What is remembered here only spares tests: whether one is due
+//! `plan` says what is to be done next, `probe` asks the worker, `job` is the Job that looks at a team's files, and `status` makes
+//! the status of the result. Where a login may go is written before it is sent. What is remembered here only spares tests: whether one is due
 //! lies in the status.
 
 mod job;
@@ -40,12 +40,12 @@ use crate::caches::integration::Delivered;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::control_port::Sign;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::registry::{Change, Maker, Registered};
 use crate::tool_rules;
 use crate::worker::NAME as WORKER;
 use memory::{Memory, UnderWay};
-use plan::{Login, Seen, Step, WORKER_UNAVAILABLE};
+use plan::{IntegrationStep, Login, Seen, WORKER_UNAVAILABLE};
 use probe::{MAX_TESTS, Permits};
 use status::Steps;
 
@@ -248,16 +248,16 @@ struct Turn<'a> {
 type Said = (IntegrationStatus, Option<Duration>);
 
 impl Turn<'_> {
-    async fn take(&self, step: Step, mut before: IntegrationStatus) -> Next<write::Error> {
+    async fn take(&self, step: IntegrationStep, mut before: IntegrationStatus) -> Next<write::Error> {
         let (status, next) = match step {
-            Step::Wait => return Ok(Some(RESYNC)),
-            Step::Settle(fault, again) => (self.steps(&before).settled(&fault), again),
-            Step::Later(wait) => (self.steps(&before).standing(false), Some(wait)),
-            Step::Rest { next } => (self.steps(&before).standing(false), next),
-            Step::Test { id } => self.test(&id, &mut before).await?,
-            Step::StartJob { id } => self.start_job(id, &mut before).await?,
-            Step::Clear => self.clear(&before).await?,
-            Step::Watch => self.watch(&before).await?,
+            IntegrationStep::Wait => return Ok(Some(RESYNC)),
+            IntegrationStep::Settle(fault, again) => (self.steps(&before).settled(&fault), again),
+            IntegrationStep::Later(wait) => (self.steps(&before).standing(false), Some(wait)),
+            IntegrationStep::Rest { next } => (self.steps(&before).standing(false), next),
+            IntegrationStep::Test { id } => self.test(&id, &mut before).await?,
+            IntegrationStep::StartJob { id } => self.start_job(id, &mut before).await?,
+            IntegrationStep::Clear => self.clear(&before).await?,
+            IntegrationStep::Watch => self.watch(&before).await?,
         };
         let due = self.write(&before, &status).await?;
         Ok([due, next, Some(RESYNC)].into_iter().flatten().min())
@@ -290,7 +290,7 @@ impl Turn<'_> {
     }
 
     /// What came of a test: the worker's word, or why there is none. `began` is when it was asked.
-    fn came(&self, id: &str, outcome: Result<ProbeReply, Fault>, began: Option<Instant>, before: &IntegrationStatus) -> Said {
+    fn came(&self, id: &str, outcome: Result<ProbeReply, ConditionFault>, began: Option<Instant>, before: &IntegrationStatus) -> Said {
         let kind = self.integration.spec.kind().unwrap_or_default();
         let word = match &outcome {
             Ok(reply) if reply.succeeded => "connected",
@@ -318,7 +318,7 @@ impl Turn<'_> {
         };
         let job = job::build(&context.settings, &self.team, self.integration, self.volume.as_deref().unwrap_or_default())?;
         let owner = self.integration.uid().unwrap_or_default();
-        let fault = |reason, message: String| Fault { reason, message };
+        let fault = |reason, message: String| ConditionFault { reason, message };
         let fault = match children::apply(context, ChildKind::Job, &owner, &write::value(&job)?, MANAGER).await? {
             Outcome::Taken => {
                 let name = job.name_any();
@@ -348,7 +348,7 @@ impl Turn<'_> {
         let context = &*self.controller.context;
         let known = self.controller.remember(self.key, |memory| memory.job.as_ref().map(|job| (job.id.clone(), job.begun)));
         let (id, begun) = known.unwrap_or_else(|| (String::new(), Instant::now()));
-        let unavailable = |message: String| Err(Fault { reason: WORKER_UNAVAILABLE, message });
+        let unavailable = |message: String| Err(ConditionFault { reason: WORKER_UNAVAILABLE, message });
         let child = context.caches.children(ChildKind::Job).get(&job_key(self.key)).filter(|child| child.owner == self.integration.uid());
         let Some(child) = child else {
             return Ok(self.came(&id, unavailable("its Job was deleted before it came to the end".to_owned()), None, before));

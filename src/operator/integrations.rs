@@ -17,7 +17,7 @@ use slipway_cluster::Key;
 
 use crate::caches::Caches;
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 /// The reason where there is none of such a name.
 pub(crate) const NOT_FOUND: &str = "IntegrationNotFound";
@@ -41,16 +41,19 @@ fn ask<T>(
     namespace: &str,
     (field, reference): (&'static str, &str),
     give: impl FnOnce(&Integration) -> Result<T, MergeFault>,
-) -> Result<T, Fault> {
+) -> Result<T, ConditionFault> {
     let key = key(namespace, reference);
     let Some(found) = caches.integrations.get(&key) else {
-        return Err(Fault { reason: NOT_FOUND, message: format!("{field}: there is no Integration {} in this namespace", key.name) });
+        return Err(ConditionFault {
+            reason: NOT_FOUND,
+            message: format!("{field}: there is no Integration {} in this namespace", key.name),
+        });
     };
-    let integration = found.0.as_ref().map_err(|invalid| Fault {
+    let integration = found.0.as_ref().map_err(|invalid| ConditionFault {
         reason: INVALID,
         message: format!("{field}: Integration {} cannot be read: {}", key.name, invalid.error),
     })?;
-    let told = |fault: MergeFault| Fault { reason: fault.reason, message: format!("{}: {}", fault.field, fault.message) };
+    let told = |fault: MergeFault| ConditionFault { reason: fault.reason, message: format!("{}: {}", fault.field, fault.message) };
     // What the Secret itself says may be newer than what the status has of it.
     if let Some(origin) = written_for(caches, &key) {
         integration.given_for(&origin).map_err(|fault| told(MergeFault { field, ..fault }))?;
@@ -71,7 +74,7 @@ fn opens_for(caches: &Caches, integration: &Integration, key: &Key, url: &str) -
 }
 
 /// A Tool with what its integration gives. One that names none, or has it already, is as it is.
-pub(crate) fn tool(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Result<ToolSpec, Fault> {
+pub(crate) fn tool(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Result<ToolSpec, ConditionFault> {
     match spec.integration.as_deref().filter(|_| spec.lacks_server()) {
         Some(reference) => {
             ask(caches, namespace, ("integration", reference), |integration| integration.tool(spec)).map(|merged| merged.spec)
@@ -91,7 +94,7 @@ pub(crate) fn opened(caches: &Caches, namespace: &str, spec: &ToolSpec) -> Optio
 }
 
 /// A source with what its integration gives. None of one that names none.
-pub(crate) fn source(caches: &Caches, namespace: &str, source: &Source) -> Option<Result<OpenedSource, Fault>> {
+pub(crate) fn source(caches: &Caches, namespace: &str, source: &Source) -> Option<Result<OpenedSource, ConditionFault>> {
     let reference = source.integration.as_deref()?;
     Some(ask(caches, namespace, ("integration", reference), |integration| {
         let merged = integration.source(source)?;
@@ -101,18 +104,23 @@ pub(crate) fn source(caches: &Caches, namespace: &str, source: &Source) -> Optio
 }
 
 /// The server of an agent's models.
-pub(crate) fn model(caches: &Caches, namespace: &str, reference: &str, provider: ModelType) -> Result<ModelEndpoint, Fault> {
+pub(crate) fn model(caches: &Caches, namespace: &str, reference: &str, provider: ModelType) -> Result<ModelEndpoint, ConditionFault> {
     ask(caches, namespace, ("modelIntegration", reference), |integration| integration.model(provider))
 }
 
 /// The same, whichever provider's server it is.
-pub(crate) fn endpoint(caches: &Caches, namespace: &str, reference: &str) -> Result<ModelEndpoint, Fault> {
+pub(crate) fn endpoint(caches: &Caches, namespace: &str, reference: &str) -> Result<ModelEndpoint, ConditionFault> {
     ask(caches, namespace, ("modelIntegration", reference), Integration::endpoint)
 }
 
 /// The server of an agent's models that a release has, whatever the Integration says now. The login of `in-<name>` goes there only as
 /// long as it is for that host.
-pub(crate) fn released(caches: &Caches, namespace: &str, reference: &str, endpoint: ModelEndpoint) -> Result<ModelEndpoint, Fault> {
+pub(crate) fn released(
+    caches: &Caches,
+    namespace: &str,
+    reference: &str,
+    endpoint: ModelEndpoint,
+) -> Result<ModelEndpoint, ConditionFault> {
     let (key, base_url) = (key(namespace, reference), &endpoint.base_url);
     let found = caches.integrations.get(&key);
     let is_opened = found.is_some_and(|found| found.0.as_ref().is_ok_and(|of| opens_for(caches, of, &key, base_url)));
@@ -121,18 +129,18 @@ pub(crate) fn released(caches: &Caches, namespace: &str, reference: &str, endpoi
             "modelIntegration: Integration {} has no login for {base_url} any more, which is the server that the release has; pods that run go on with what they have",
             key.name
         );
-        return Err(Fault { reason: ANOTHER_HOST, message });
+        return Err(ConditionFault { reason: ANOTHER_HOST, message });
     }
     Ok(endpoint)
 }
 
 /// The login of an Integration, read from its Secret now. It has the keys of the type alone. What is wrong with the Secret as the
 /// caches have it was judged before.
-pub(crate) async fn login(context: &Context, integration: &Integration) -> Result<BTreeMap<String, String>, Fault> {
+pub(crate) async fn login(context: &Context, integration: &Integration) -> Result<BTreeMap<String, String>, ConditionFault> {
     let meta = &integration.metadata;
     let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());
     let (Some(kind), Some(secret)) = (integration.spec.kind(), integration.spec.secret(name)) else { return Ok(BTreeMap::new()) };
-    let fault = |reason, message: String| Fault { reason, message: format!("credentialsSecret: {message}") };
+    let fault = |reason, message: String| ConditionFault { reason, message: format!("credentialsSecret: {message}") };
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let found = match api.get_opt(&secret).await {
         Ok(Some(found)) => found,
@@ -151,7 +159,7 @@ pub(crate) async fn login(context: &Context, integration: &Integration) -> Resul
     if let Some(origin) = found.metadata.annotations.as_ref().and_then(given_for) {
         integration
             .given_for(&origin)
-            .map_err(|why| Fault { reason: why.reason, message: format!("credentialsSecret: {}", why.message) })?;
+            .map_err(|why| ConditionFault { reason: why.reason, message: format!("credentialsSecret: {}", why.message) })?;
     }
     let mut login = BTreeMap::new();
     let mut bytes = 0;

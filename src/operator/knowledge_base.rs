@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::admission::home_of;
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::registry::{Change, Registered};
 use crate::tenancy::UNAVAILABLE_TTL;
 use schedule::Due;
@@ -188,7 +188,7 @@ fn is_read(ingestions: &[&Ingestion], due: &Due) -> bool {
 /// Has the base made, and asks what is in it.
 async fn content(controller: &Controller, key: &Key, base: &KnowledgeBase, is_under_way: bool) -> (Option<Obstacle>, Option<Content>) {
     let context = &*controller.context;
-    let fault = |reason, message: String| (Some(Obstacle::Fault(Fault { reason, message })), None);
+    let fault = |reason, message: String| (Some(Obstacle::Fault(ConditionFault { reason, message })), None);
     let Some(slug) = context.caches.team_of(&key.namespace) else {
         let message = format!(
             "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
@@ -201,7 +201,8 @@ async fn content(controller: &Controller, key: &Key, base: &KnowledgeBase, is_un
         return fault("DatabaseRequired", message.to_owned());
     };
     let (Some(home), Some(uid)) = (home_of(context, &slug), base.uid()) else { return (None, None) };
-    let away = |why: String| Some(Obstacle::Waits(Fault { reason: "DatabaseUnavailable", message: format!("{why}; it is tried again") }));
+    let away =
+        |why: String| Some(Obstacle::Waits(ConditionFault { reason: "DatabaseUnavailable", message: format!("{why}; it is tried again") }));
     if let Err(why) = tenancy.ensure_base(&home, &uid, &key.name, context.settings.worker.quota).await {
         return (away(why), None);
     }
@@ -224,10 +225,10 @@ async fn content(controller: &Controller, key: &Key, base: &KnowledgeBase, is_un
 }
 
 /// What the schema cannot say.
-fn invalid(base: &KnowledgeBase) -> Option<Fault> {
+fn invalid(base: &KnowledgeBase) -> Option<ConditionFault> {
     base.spec.sources.iter().enumerate().find_map(|(at, source)| {
         let error = source.schedule().err()?;
-        Some(Fault { reason: "FieldInvalid", message: format!("spec.sources[{at}].schedule: {error}") })
+        Some(ConditionFault { reason: "FieldInvalid", message: format!("spec.sources[{at}].schedule: {error}") })
     })
 }
 

@@ -20,7 +20,7 @@ use crate::caches::ChildKind;
 use crate::caches::skill::CachedSkill;
 use crate::children::{self, Outcome};
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::held_skill;
 use crate::registry::{Change, Maker, Registered};
 use crate::skill_folder::{MANAGER, config_map, config_map_name};
@@ -128,32 +128,33 @@ fn is_laid_out(context: &Context, skill: &Skill, cached: &CachedSkill) -> bool {
     child.is_some_and(|child| child.matches_hash == Some(cached.layout.config_map) && child.owner == skill.uid())
 }
 
-fn fault(context: &Context, key: &Key, skill: &CachedSkill) -> Option<Fault> {
+fn fault(context: &Context, key: &Key, skill: &CachedSkill) -> Option<ConditionFault> {
     if context.caches.team_of(&key.namespace).is_none() {
         let message = format!(
             "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
             key.namespace
         );
-        return Some(Fault { reason: "NotATeamNamespace", message });
+        return Some(ConditionFault { reason: "NotATeamNamespace", message });
     }
-    skill.layout.fault.clone().map(|message| Fault { reason: "FieldInvalid", message })
+    skill.layout.fault.clone().map(|message| ConditionFault { reason: "FieldInvalid", message })
 }
 
-async fn lay_out(context: &Context, skill: &Skill) -> Result<Result<(), Fault>, write::Error> {
+async fn lay_out(context: &Context, skill: &Skill) -> Result<Result<(), ConditionFault>, write::Error> {
     let value = write::value(&config_map(skill))?;
     let name = config_map_name(&skill.name_any());
     let outcome = children::apply(context, ChildKind::ConfigMap, skill.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
     Ok(match outcome {
         Outcome::Taken => {
             let message = format!("ConfigMap {name} exists and does not belong to this Skill; delete it or give the Skill another name");
-            Err(Fault { reason: "NameTaken", message })
+            Err(ConditionFault { reason: "NameTaken", message })
         }
-        Outcome::Left => {
-            Err(Fault { reason: "Progressing", message: format!("ConfigMap {name} of an earlier Skill of this name has yet to go") })
-        }
+        Outcome::Left => Err(ConditionFault {
+            reason: "Progressing",
+            message: format!("ConfigMap {name} of an earlier Skill of this name has yet to go"),
+        }),
         Outcome::Refused(why) => {
             let message = format!("the API server refused ConfigMap {name}: {why}");
-            Err(Fault { reason: children::reason_of_refusal(&why), message })
+            Err(ConditionFault { reason: children::reason_of_refusal(&why), message })
         }
         Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => Ok(()),
     })
@@ -177,7 +178,7 @@ fn desired(context: &Context, key: &Key, live: &DynamicObject) -> Option<Value> 
 }
 
 /// The digest of a folder that is laid out, or what keeps it from being so.
-fn status(key: &Key, digest: Result<&str, &Fault>, before: &SkillStatus, generation: Option<i64>, now: Timestamp) -> SkillStatus {
+fn status(key: &Key, digest: Result<&str, &ConditionFault>, before: &SkillStatus, generation: Option<i64>, now: Timestamp) -> SkillStatus {
     let finding = match digest {
         Ok(_) => Finding::new(READY, true, "Valid", "agents can use this skill"),
         Err(fault) => Finding::new(READY, false, fault.reason, &*fault.message),
@@ -215,7 +216,7 @@ mod tests {
         let (key, now) = (Key::new("team-a", "forms"), Timestamp::UNIX_EPOCH);
         let good = status(&key, Ok("d1"), &SkillStatus::default(), Some(1), now);
         assert_eq!((good.phase, good.digest.as_deref(), good.id.as_deref()), (Some(SkillPhase::Available), Some("d1"), Some("sk_forms")));
-        let fault = Fault { reason: "FieldInvalid", message: "spec.files".to_owned() };
+        let fault = ConditionFault { reason: "FieldInvalid", message: "spec.files".to_owned() };
         let bad = status(&key, Err(&fault), &good, Some(2), now);
         assert_eq!((bad.phase, bad.digest.as_deref()), (Some(SkillPhase::Error), None));
         assert_eq!(bad.conditions[0].reason, "FieldInvalid");

@@ -34,7 +34,7 @@ use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use crate::tenancy::{Access, Standing, UNAVAILABLE_TTL};
 use default_policies::Recorded;
-use policies::Found;
+use policies::PolicySelection;
 
 const MAKER: Maker = Maker {
     kind: "Team",
@@ -171,7 +171,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
     let made = default_policies::make(context, team, &controller.recorded).await;
-    let policies = Found::of(context, team);
+    let policies = PolicySelection::of(context, team);
     let all = desired(controller, key).unwrap_or_default();
     let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
     for (kind, value) in all {
@@ -250,7 +250,7 @@ fn desired(controller: &Controller, key: &Key) -> Option<Vec<(ChildKind, Value)>
         counts: counts(controller),
         has_worker,
         secrets_hash: secrets_hash.as_deref(),
-        policies: &Found::of(context, team).text(),
+        policies: &PolicySelection::of(context, team).text(),
     };
     build::build(team, surroundings).ok()
 }

@@ -11,13 +11,15 @@ use slipway_api::tool::{Protocol, ToolSpec, ToolType};
 use slipway_egress::{Egress, EgressProfile};
 use url::Url;
 
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::settings::Settings;
 
 /// The first thing that is wrong with a Tool.
-pub(crate) fn fault(spec: &ToolSpec) -> Option<Fault> {
-    let missing =
-        |field: &str, kind: &str| Fault { reason: "FieldMissing", message: format!("spec.{field}: is required for a tool of type {kind}") };
+pub(crate) fn fault(spec: &ToolSpec) -> Option<ConditionFault> {
+    let missing = |field: &str, kind: &str| ConditionFault {
+        reason: "FieldMissing",
+        message: format!("spec.{field}: is required for a tool of type {kind}"),
+    };
     match spec.type_ {
         ToolType::Http if spec.endpoint.is_none() => Some(missing("endpoint", "http")),
         ToolType::Cli if spec.binary.is_none() => Some(missing("binary", "cli")),
@@ -43,16 +45,16 @@ pub(crate) fn egress_of(settings: &Settings, name: &'static str) -> Egress {
     Egress::new(profile, &allow, None)
 }
 
-fn invalid(field: &str, message: impl Display) -> Fault {
-    Fault { reason: "FieldInvalid", message: format!("spec.{field}: {message}") }
+fn invalid(field: &str, message: impl Display) -> ConditionFault {
+    ConditionFault { reason: "FieldInvalid", message: format!("spec.{field}: {message}") }
 }
 
-fn url_fault(field: &str, text: &str) -> Option<Fault> {
+fn url_fault(field: &str, text: &str) -> Option<ConditionFault> {
     Url::parse(text).err().map(|error| invalid(field, format!("is not a URL: {error}")))
 }
 
 /// What can be said of a program without its image: the file itself, only an agent's pod can see.
-fn program_fault(spec: &ToolSpec) -> Option<Fault> {
+fn program_fault(spec: &ToolSpec) -> Option<ConditionFault> {
     let binary = spec.binary.as_deref().unwrap_or_default();
     let parts: Vec<&str> = binary.split('/').collect();
     if parts.contains(&"..") {
@@ -71,10 +73,10 @@ fn program_fault(spec: &ToolSpec) -> Option<Fault> {
     };
     let (field, message) = judged.err()?.into_iter().next()?;
     let reason = if field == "allowedCommands" && entries.is_empty() { "FieldMissing" } else { "FieldInvalid" };
-    Some(Fault { reason, message: format!("spec.{field}: {message}") })
+    Some(ConditionFault { reason, message: format!("spec.{field}: {message}") })
 }
 
-fn header_fault(spec: &ToolSpec) -> Option<Fault> {
+fn header_fault(spec: &ToolSpec) -> Option<ConditionFault> {
     let literal = spec.headers.keys().map(|name| ("headers", name));
     let secret = spec.headers_from.iter().map(|header| ("headersFrom", &header.name));
     let is_twice = |name: &str| spec.headers_from.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count() > 1;
@@ -94,7 +96,7 @@ fn header_fault(spec: &ToolSpec) -> Option<Fault> {
     })
 }
 
-fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
+fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<ConditionFault> {
     let endpoint = match Endpoint::parse(endpoint) {
         Ok(endpoint) => endpoint,
         Err(wrong) => return Some(invalid("endpoint", wrong)),

@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::registry::{Change, Registered};
 use crate::tenancy::Tenancy;
 use crate::tenancy::rows::{Cleared, Fate, Leavings};
-use census::Listed;
+use census::CachedCensus;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_mins(1);
@@ -108,7 +108,8 @@ async fn run(context: &Context, tenancy: &Tenancy) {
             }
         }
         if Instant::now() >= pay_day {
-            if let Err(fault) = tenancy.settle(&Listed(context), context.settings.feedback_days, &context.settings.retention.0).await {
+            if let Err(fault) = tenancy.settle(&CachedCensus(context), context.settings.feedback_days, &context.settings.retention.0).await
+            {
                 tracing::warn!(%fault, "the rows of teams that are gone cannot be deleted yet");
             }
             pay_day = Instant::now() + MAX_PAUSE;
@@ -119,7 +120,7 @@ async fn run(context: &Context, tenancy: &Tenancy) {
 /// Deletes the rows of agents that are gone, as far as their time has come, and says when to come back.
 async fn clear(context: &Context, tenancy: &Tenancy, leavings: &mut Leavings) -> Result<Instant, Fault> {
     let teams = context.caches.teams.keys().into_iter().map(|key| key.name).collect();
-    let (cleared, outcome) = leavings.round(tenancy, &Listed(context), &teams, Instant::now()).await;
+    let (cleared, outcome) = leavings.round(tenancy, &CachedCensus(context), &teams, Instant::now()).await;
     for Cleared { team, name, id, rows, fate } in cleared {
         let agent = name.map_or(format!("agent {id}"), |name| format!("agent {name} ({id})"));
         let (reason, note) = match fate {

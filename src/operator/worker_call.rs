@@ -21,7 +21,7 @@ const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
-pub(crate) enum Fault {
+pub(crate) enum WorkerFault {
     /// It is not there, or not yet: nothing was sent.
     #[error("the worker of team {team} is not there: {why}")]
     Absent { team: String, why: String },
@@ -45,29 +45,29 @@ pub(crate) async fn post<T: DeserializeOwned>(
     sign: &Sign,
     team: &str,
     what: (&str, &impl Serialize),
-) -> Result<T, Fault> {
+) -> Result<T, WorkerFault> {
     find(context, team).await?.post(sign, what).await
 }
 
 /// Looks for the worker of a team, by slug, for several calls in a row.
-pub(crate) async fn find(context: &Context, team: &str) -> Result<Worker, Fault> {
-    let address = address(context, team).await.map_err(|why| Fault::Absent { team: team.to_owned(), why })?;
+pub(crate) async fn find(context: &Context, team: &str) -> Result<Worker, WorkerFault> {
+    let address = address(context, team).await.map_err(|why| WorkerFault::Absent { team: team.to_owned(), why })?;
     Ok(Worker { team: team.to_owned(), address })
 }
 
 impl Worker {
     /// The answer has come within the time of a control port's.
-    pub(crate) async fn post<T: DeserializeOwned>(&self, sign: &Sign, (path, body): (&str, &impl Serialize)) -> Result<T, Fault> {
+    pub(crate) async fn post<T: DeserializeOwned>(&self, sign: &Sign, (path, body): (&str, &impl Serialize)) -> Result<T, WorkerFault> {
         let team = || self.team.clone();
-        let broken = |error: serde_json::Error| Fault::Call { team: team(), fault: control_port::Fault::Answer(Box::new(error)) };
-        let unsigned = || Fault::Absent { team: team(), why: "no token can be signed for it".to_owned() };
+        let broken = |error: serde_json::Error| WorkerFault::Call { team: team(), fault: control_port::Fault::Answer(Box::new(error)) };
+        let unsigned = || WorkerFault::Absent { team: team(), why: "no token can be signed for it".to_owned() };
         let token = sign(&ids::team(&self.team)).ok_or_else(unsigned)?;
         let body = serde_json::to_vec(body).map_err(broken)?.into();
         let call = Call { method: Method::POST, path, token: &token, body, max_answer_bytes: MAX_ANSWER_BYTES };
-        let answer = control_port::call(self.address, call).await.map_err(|fault| Fault::Call { team: team(), fault })?;
+        let answer = control_port::call(self.address, call).await.map_err(|fault| WorkerFault::Call { team: team(), fault })?;
         if !answer.status.is_success() {
             let words = String::from_utf8_lossy(&answer.body).chars().take(512).collect();
-            return Err(Fault::Refused { team: team(), status: answer.status, words });
+            return Err(WorkerFault::Refused { team: team(), status: answer.status, words });
         }
         serde_json::from_slice(&answer.body).map_err(broken)
     }

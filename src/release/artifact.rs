@@ -182,14 +182,14 @@ pub struct Governance {
     pub min_quality_score: i32,
     /// Settings of guards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Limits>,
+    pub limits: Option<GovernanceLimits>,
     #[serde(flatten)]
     pub further: Further,
 }
 
 /// Settings of guards.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-pub struct Limits {
+pub struct GovernanceLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens_per_request: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use slipway_api::agent::{self, RiskProfile};
 use slipway_api::{Agent, AgentSpec};
 
 use crate::artifact::{
-    AgentBlock, Artifact, Deployment, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resources, Runtime,
+    AgentBlock, Artifact, Deployment, Governance, GovernanceLimits, Memory, Metadata, Model, PodTemplate, Price, Resources, Runtime,
 };
 use crate::{API_VERSION, Further, KIND, Resolved};
 
@@ -133,8 +133,8 @@ fn governance(governance: Option<&agent::Governance>) -> Governance {
     }
 }
 
-fn limits(limits: agent::Limits) -> Limits {
-    Limits {
+fn limits(limits: agent::Limits) -> GovernanceLimits {
+    GovernanceLimits {
         max_tokens_per_request: limits.max_tokens_per_request,
         requests_per_minute: limits.requests_per_minute,
         daily_cost_usd: limits.daily_cost_usd.map(amount),

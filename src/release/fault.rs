@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Why an artifact cannot be made, read or brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum ArtifactFault {
     #[error("the artifact has {0} bytes; at most {most} are possible", most = crate::LONGEST)]
     TooLong(usize),
     #[error("line {line}: {problem}")]

@@ -25,13 +25,13 @@ mod tombstone;
 pub mod wire;
 
 pub use artifact::{
-    AgentBlock, Artifact, Deployment, Further, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resolved, Resources,
-    Runtime,
+    AgentBlock, Artifact, Deployment, Further, Governance, GovernanceLimits, Memory, Metadata, Model, PodTemplate, Price, Resolved,
+    Resources, Runtime,
 };
 pub use canonical::{digest, yaml};
 pub use capture::autoscaled;
 pub use diff::{Change, diff};
-pub use fault::Fault;
+pub use fault::ArtifactFault;
 pub use name::plain_name;
 pub use parse::document;
 pub use pinned::{blank, content_of, pinned_content};

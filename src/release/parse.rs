@@ -6,18 +6,21 @@ use serde_json::{Map, Number, Value};
 
 use crate::canonical::yaml;
 use crate::fault::shown;
-use crate::{Fault, LONGEST};
+use crate::{ArtifactFault, LONGEST};
 
 /// How deep values may lie in each other.
 const DEEPEST: usize = 64;
 
 /// The document in a text that is in canonical form; anything else is refused with the line that is not.
-pub fn document(text: &str) -> Result<Value, Fault> {
+pub fn document(text: &str) -> Result<Value, ArtifactFault> {
     if text.len() > LONGEST {
-        return Err(Fault::TooLong(text.len()));
+        return Err(ArtifactFault::TooLong(text.len()));
     }
     let Some(whole) = text.strip_suffix('\n') else {
-        return Err(Fault::Malformed { line: text.lines().count().max(1), problem: "the text ends without a line break".to_owned() });
+        return Err(ArtifactFault::Malformed {
+            line: text.lines().count().max(1),
+            problem: "the text ends without a line break".to_owned(),
+        });
     };
     let mut lines = Lines { all: whole.split('\n').collect(), at: 0 };
     let first = lines.all[0];
@@ -27,7 +30,7 @@ pub fn document(text: &str) -> Result<Value, Fault> {
 }
 
 /// Tells the first line that differs from the canonical form.
-pub(crate) fn same(text: &str, expected: &str) -> Result<(), Fault> {
+pub(crate) fn same(text: &str, expected: &str) -> Result<(), ArtifactFault> {
     if text == expected {
         return Ok(());
     }
@@ -37,7 +40,7 @@ pub(crate) fn same(text: &str, expected: &str) -> Result<(), Fault> {
         let (found, expected) = (theirs.next(), ours.next());
         if found != expected || found.is_none() {
             let told = |side: Option<&str>| shown(side.unwrap_or("(nothing)"));
-            return Err(Fault::NotCanonical { line, found: told(found), expected: told(expected) });
+            return Err(ArtifactFault::NotCanonical { line, found: told(found), expected: told(expected) });
         }
         line += 1;
     }
@@ -49,8 +52,8 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn malformed(&self, problem: impl Into<String>) -> Fault {
-        Fault::Malformed { line: self.at + 1, problem: problem.into() }
+    fn malformed(&self, problem: impl Into<String>) -> ArtifactFault {
+        ArtifactFault::Malformed { line: self.at + 1, problem: problem.into() }
     }
 
     /// The present line without its indentation, if it has just that of `depth`.
@@ -61,7 +64,7 @@ impl<'a> Lines<'a> {
     }
 
     /// A map or a list whose entries stand at `depth`.
-    fn block(&mut self, depth: usize) -> Result<Value, Fault> {
+    fn block(&mut self, depth: usize) -> Result<Value, ArtifactFault> {
         if depth > DEEPEST {
             return Err(self.malformed("values lie too deep in each other"));
         }
@@ -69,7 +72,7 @@ impl<'a> Lines<'a> {
         if is_item(first) { self.list(depth) } else { self.map(first, depth) }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, Fault> {
+    fn list(&mut self, depth: usize) -> Result<Value, ArtifactFault> {
         let mut list = Vec::new();
         while let Some(rest) = self.line(depth).filter(|line| is_item(line)).map(|line| &line[1..]) {
             let item = match rest.strip_prefix(' ') {
@@ -87,7 +90,7 @@ impl<'a> Lines<'a> {
     }
 
     /// A map whose first entry has been cut out of its line already.
-    fn map(&mut self, first: &'a str, depth: usize) -> Result<Value, Fault> {
+    fn map(&mut self, first: &'a str, depth: usize) -> Result<Value, ArtifactFault> {
         let mut map = Map::new();
         let mut entry = Some(first);
         while let Some(line) = entry {
@@ -100,7 +103,7 @@ impl<'a> Lines<'a> {
     }
 
     /// A key, and what follows its colon.
-    fn key(&mut self, line: &'a str, depth: usize) -> Result<(String, &'a str), Fault> {
+    fn key(&mut self, line: &'a str, depth: usize) -> Result<(String, &'a str), ArtifactFault> {
         if let Some(long) = line.strip_prefix("? ") {
             let key = scalar(long).map_err(|problem| self.malformed(problem))?;
             self.at += 1;
@@ -119,14 +122,14 @@ impl<'a> Lines<'a> {
     }
 
     /// What stands after a colon or a hyphen, on the same line or on the next ones.
-    fn value(&mut self, rest: &str, depth: usize) -> Result<Value, Fault> {
+    fn value(&mut self, rest: &str, depth: usize) -> Result<Value, ArtifactFault> {
         let line = self.at;
         self.at += 1;
         match rest {
             "" => self.block(depth + 1),
             " |" | " |-" | " |+" => Ok(Value::String(self.literal(depth + 1, !rest.ends_with('-')))),
             _ => {
-                let told = |problem| Fault::Malformed { line: line + 1, problem };
+                let told = |problem| ArtifactFault::Malformed { line: line + 1, problem };
                 let text = rest.strip_prefix(' ').ok_or_else(|| told("a space is missing".to_owned()))?;
                 scalar(text).map_err(told)
             }

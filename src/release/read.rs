@@ -11,7 +11,7 @@ use crate::artifact::{Artifact, Metadata};
 use crate::canonical::yaml;
 use crate::fault::shown;
 use crate::parse::{document, same};
-use crate::{API_VERSION, Fault, KIND, LONGEST, Status};
+use crate::{API_VERSION, ArtifactFault, KIND, LONGEST, Status};
 
 impl Artifact {
     /// The canonical form: the same bytes for the same artifact.
@@ -20,18 +20,18 @@ impl Artifact {
     }
 
     /// The artifact with its checksum. One that nobody could read again gets none.
-    pub fn sealed(mut self) -> Result<Self, Fault> {
+    pub fn sealed(mut self) -> Result<Self, ArtifactFault> {
         self.metadata.checksum = self.computed();
         let bytes = self.to_yaml().len();
         if bytes > LONGEST {
-            return Err(Fault::TooLong(bytes));
+            return Err(ArtifactFault::TooLong(bytes));
         }
         self.consistent()?;
         Ok(self)
     }
 
     /// The same release with another status, sealed: as `current.yaml` has it.
-    pub fn marked(mut self, status: Status) -> Result<Self, Fault> {
+    pub fn marked(mut self, status: Status) -> Result<Self, ArtifactFault> {
         self.metadata.status = status;
         self.sealed()
     }
@@ -40,26 +40,26 @@ impl Artifact {
     ///
     /// Fields that this version does not know are kept in the blocks, as a later version may have written them, and
     /// refused in `metadata` and beside the blocks.
-    pub fn from_yaml(text: &str) -> Result<Self, Fault> {
+    pub fn from_yaml(text: &str) -> Result<Self, ArtifactFault> {
         let document = document(text)?;
         ours(&document)?;
         let artifact: Self = shaped(document)?;
         let found = &artifact.metadata.checksum;
         if found.is_empty() {
-            return Err(Fault::Unsealed);
+            return Err(ArtifactFault::Unsealed);
         }
         same(text, &artifact.to_yaml())?;
         let computed = artifact.computed();
         if *found != computed {
-            return Err(Fault::Checksum { found: shown(found), computed });
+            return Err(ArtifactFault::Checksum { found: shown(found), computed });
         }
         artifact.consistent()?;
         Ok(artifact)
     }
 
     /// An artifact that was found where another one belongs is refused.
-    pub fn expected(self, name: &AgentName, version: u64) -> Result<Self, Fault> {
-        let foreign = |field, found: String, expected: String| Err(Fault::Foreign { field, found, expected });
+    pub fn expected(self, name: &AgentName, version: u64) -> Result<Self, ArtifactFault> {
+        let foreign = |field, found: String, expected: String| Err(ArtifactFault::Foreign { field, found, expected });
         if self.metadata.name != name.as_str() {
             return foreign("metadata.name", self.metadata.name, name.to_string());
         }
@@ -76,8 +76,8 @@ impl Artifact {
         hex::encode(Sha256::digest(yaml(&document)))
     }
 
-    fn consistent(&self) -> Result<(), Fault> {
-        let inconsistent = |field, problem: String| Err(Fault::Inconsistent { field, problem });
+    fn consistent(&self) -> Result<(), ArtifactFault> {
+        let inconsistent = |field, problem: String| Err(ArtifactFault::Inconsistent { field, problem });
         let Metadata { name, version, previous, status, deleted_at, .. } = &self.metadata;
         if let Err(error) = AgentName::new(shown(name)) {
             return inconsistent("metadata.name", error.to_string());
@@ -108,19 +108,19 @@ pub(crate) fn tree(value: &impl Serialize) -> Value {
 }
 
 /// Whether the document is of our group and kind.
-pub(crate) fn ours(document: &Value) -> Result<(), Fault> {
+pub(crate) fn ours(document: &Value) -> Result<(), ArtifactFault> {
     for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let found = document.get(field).and_then(Value::as_str).unwrap_or_default();
         if found != expected {
-            return Err(Fault::Foreign { field, found: shown(found), expected: expected.to_owned() });
+            return Err(ArtifactFault::Foreign { field, found: shown(found), expected: expected.to_owned() });
         }
     }
     Ok(())
 }
 
 /// The document as what it should be.
-pub(crate) fn shaped<T: DeserializeOwned>(document: Value) -> Result<T, Fault> {
-    serde_json::from_value(document).map_err(|error| Fault::Misshapen(shown(&error.to_string())))
+pub(crate) fn shaped<T: DeserializeOwned>(document: Value) -> Result<T, ArtifactFault> {
+    serde_json::from_value(document).map_err(|error| ArtifactFault::Misshapen(shown(&error.to_string())))
 }
 
 #[cfg(test)]
@@ -231,10 +231,10 @@ mod tests {
     fn what_nobody_could_read_is_not_sealed() {
         let mut artifact = samples::full();
         artifact.agent.system_prompt = Some("\u{1}".repeat(LONGEST / 4));
-        assert!(matches!(artifact.sealed(), Err(Fault::TooLong(bytes)) if bytes > LONGEST));
+        assert!(matches!(artifact.sealed(), Err(ArtifactFault::TooLong(bytes)) if bytes > LONGEST));
         let mut artifact = samples::full();
         artifact.metadata.version = 0;
-        assert!(matches!(artifact.sealed(), Err(Fault::Inconsistent { field: "metadata.version", .. })));
+        assert!(matches!(artifact.sealed(), Err(ArtifactFault::Inconsistent { field: "metadata.version", .. })));
     }
 
     #[test]

@@ -14,16 +14,16 @@ use serde_json::{Map, Value, json};
 use slipway_api::AgentSpec;
 use slipway_api::agent;
 
-use crate::artifact::{Artifact, Governance, Limits, PodTemplate, Price, Resources};
+use crate::artifact::{Artifact, Governance, GovernanceLimits, PodTemplate, Price, Resources};
 use crate::diff::changes;
 use crate::read::tree;
-use crate::{Fault, Resolved};
+use crate::{ArtifactFault, Resolved};
 
 /// The merge patch for the Agent (`{"spec": {…}}`), or `{}` if its content is the artifact's already.
 ///
 /// Lists become empty, replicas go to 0, and what the artifact does not have is null. `replicas` of an agent under an
 /// autoscaler are the autoscaler's: see [`Artifact::without_replicas`].
-pub fn rollback(artifact: &Artifact, now: &AgentSpec) -> Result<Value, Fault> {
+pub fn rollback(artifact: &Artifact, now: &AgentSpec) -> Result<Value, ArtifactFault> {
     let wanted = spec(artifact, now)?;
     let mut patch = Map::new();
     if wanted != *now {
@@ -39,7 +39,7 @@ pub fn promotion(now: &AgentSpec) -> Option<Value> {
 }
 
 /// The spec that has the artifact's content, and all else from the spec as it is `now`.
-pub fn spec(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault> {
+pub fn spec(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, ArtifactFault> {
     let replicas = artifact.runtime.replicas.unwrap_or(now.replicas);
     let captured = |spec: &AgentSpec| {
         let namespace = &artifact.deployment.namespace;
@@ -51,7 +51,7 @@ pub fn spec(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault> {
     let wanted = AgentSpec { replicas, ..brought_back(artifact, now)? };
     // What is not found again in the spec was not understood.
     let lost = changes(&captured(&wanted).content(), &artifact.content());
-    if lost.is_empty() { Ok(wanted) } else { Err(Fault::UnknownFields(lost.into_iter().map(|change| change.path).collect())) }
+    if lost.is_empty() { Ok(wanted) } else { Err(ArtifactFault::UnknownFields(lost.into_iter().map(|change| change.path).collect())) }
 }
 
 impl Artifact {
@@ -63,7 +63,7 @@ impl Artifact {
     }
 }
 
-fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault> {
+fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, ArtifactFault> {
     let Artifact { runtime, agent, deployment, .. } = artifact;
     Ok(AgentSpec {
         name: now.name.clone(),
@@ -104,16 +104,16 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
 }
 
 /// A word of one of the Agent's enumerations.
-fn word<T: DeserializeOwned>(field: &'static str, found: &str) -> Result<T, Fault> {
-    serde_json::from_value(Value::from(found)).map_err(|_| Fault::UnknownWord { field, found: found.to_owned() })
+fn word<T: DeserializeOwned>(field: &'static str, found: &str) -> Result<T, ArtifactFault> {
+    serde_json::from_value(Value::from(found)).map_err(|_| ArtifactFault::UnknownWord { field, found: found.to_owned() })
 }
 
 /// One of Kubernetes' own objects.
-fn object<T: DeserializeOwned>(field: &'static str, found: &Value) -> Result<T, Fault> {
-    serde_json::from_value(found.clone()).map_err(|error| Fault::Inconsistent { field, problem: error.to_string() })
+fn object<T: DeserializeOwned>(field: &'static str, found: &Value) -> Result<T, ArtifactFault> {
+    serde_json::from_value(found.clone()).map_err(|error| ArtifactFault::Inconsistent { field, problem: error.to_string() })
 }
 
-fn objects<T: DeserializeOwned>(field: &'static str, found: &[Value]) -> Result<Vec<T>, Fault> {
+fn objects<T: DeserializeOwned>(field: &'static str, found: &[Value]) -> Result<Vec<T>, ArtifactFault> {
     found.iter().map(|found| object(field, found)).collect()
 }
 
@@ -124,7 +124,7 @@ fn resources(resources: &Resources) -> agent::Resources {
     agent::Resources { requests: amounts(&resources.requests), limits: amounts(&resources.limits) }
 }
 
-fn pod_template(template: &PodTemplate) -> Result<agent::PodTemplate, Fault> {
+fn pod_template(template: &PodTemplate) -> Result<agent::PodTemplate, ArtifactFault> {
     Ok(agent::PodTemplate {
         labels: template.labels.clone(),
         annotations: template.annotations.clone(),
@@ -138,7 +138,7 @@ fn pod_template(template: &PodTemplate) -> Result<agent::PodTemplate, Fault> {
 }
 
 /// The Agent's block, or none if it would only say what holds without it.
-fn governance(governance: &Governance) -> Result<Option<agent::Governance>, Fault> {
+fn governance(governance: &Governance) -> Result<Option<agent::Governance>, ArtifactFault> {
     let all = |list: &[String]| list.iter().map(|found| word("governance.guards", found)).collect::<Result<Vec<_>, _>>();
     let profile: agent::RiskProfile = word("governance.risk_profile", &governance.risk_profile)?;
     let block = agent::Governance {
@@ -152,7 +152,7 @@ fn governance(governance: &Governance) -> Result<Option<agent::Governance>, Faul
     Ok((block != agent::Governance::default()).then_some(block))
 }
 
-fn limits(limits: &Limits) -> agent::Limits {
+fn limits(limits: &GovernanceLimits) -> agent::Limits {
     agent::Limits {
         max_tokens_per_request: limits.max_tokens_per_request,
         requests_per_minute: limits.requests_per_minute,

@@ -7,7 +7,7 @@ use crate::artifact::Artifact;
 use crate::canonical::yaml;
 use crate::parse::{document, same};
 use crate::read::{ours, shaped, tree};
-use crate::{API_VERSION, Fault, KIND, Status};
+use crate::{API_VERSION, ArtifactFault, KIND, Status};
 
 /// What a deleted agent's changelog begins with.
 const DELETED: &str = "[DELETED] ";
@@ -64,7 +64,7 @@ pub enum Current {
 }
 
 impl Current {
-    pub fn from_yaml(text: &str) -> Result<Self, Fault> {
+    pub fn from_yaml(text: &str) -> Result<Self, ArtifactFault> {
         let document = document(text)?;
         let metadata = &document["metadata"];
         // A tombstone is the only thing of a release's kind that has no version.

@@ -14,7 +14,7 @@ use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota;
 use slipway_cluster::write;
 use slipway_release::Status;
-use slipway_state::history::{Fault, SUPERSEDED};
+use slipway_state::history::{HistoryFault, SUPERSEDED};
 
 use super::agent_status::ReleasePart;
 use super::context::Context;
@@ -33,7 +33,7 @@ pub(super) enum Error {
     #[error(transparent)]
     Write(#[from] write::Error),
     #[error("the release history: {0}")]
-    History(#[from] Fault),
+    History(#[from] HistoryFault),
 }
 
 impl From<kube::Error> for Error {
@@ -186,7 +186,7 @@ async fn remove_annotation(context: &Context, agent: &Agent) -> Result<Done, Err
 async fn manifest(context: &Context, key: &Key, agent: &Agent, version: u64) -> Result<Option<String>, Error> {
     let of = key.clone();
     let artifact = git::on(&context.history, move |history| history.release(&of.namespace, &of.name, version)).await?;
-    let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| Fault::Refused(fault.to_string()))?;
+    let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| HistoryFault::Refused(fault.to_string()))?;
     Ok(Some(plain(&Agent { spec, ..agent.clone() })))
 }
 
@@ -209,7 +209,7 @@ async fn record(context: &Context, key: &Key, agent: &Agent, draft: Draft) -> Re
         By::Nobody => author::PLATFORM.to_owned(),
     };
     artifact.metadata.author.clone_from(&author);
-    let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| Fault::Refused(fault.to_string()))?;
+    let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| HistoryFault::Refused(fault.to_string()))?;
     let manifest = Some(plain(&Agent { spec, ..agent.clone() }));
     let draft = slipway_state::history::Draft { name, artifact, author: git::author(&author), manifest };
     let namespace = key.namespace.clone();
@@ -299,9 +299,9 @@ async fn tell(context: &Context, agent: &Agent, past: &AgentHistory) {
 }
 
 /// Says on the Agent that Git cannot be asked.
-pub(super) async fn unavailable(context: &Arc<Context>, key: &Key, agent: &Agent, fault: &Fault) {
+pub(super) async fn unavailable(context: &Arc<Context>, key: &Key, agent: &Agent, fault: &HistoryFault) {
     let (reason, message) = match fault {
-        Fault::Damaged(why) => ("HistoryDamaged", why.clone()),
+        HistoryFault::Damaged(why) => ("HistoryDamaged", why.clone()),
         fault => ("StateUnavailable", format!("releases wait: {fault}")),
     };
     let wanted = super::agent_status::unavailable(agent, reason, &message);

@@ -35,7 +35,7 @@ pub(super) struct ReleasePart {
 
 /// What should be written, before it has a time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedStatus {
     active_release: Option<i64>,
     pending_release: Option<i64>,
     pending_evaluation: Option<String>,
@@ -47,19 +47,19 @@ pub(super) struct Wanted {
 }
 
 /// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
-pub(super) fn of(seen: &Seen, pin: Option<String>, candidate: Option<&Candidate>) -> Wanted {
+pub(super) fn of(seen: &Seen, pin: Option<String>, candidate: Option<&Candidate>) -> WantedStatus {
     let Seen { agent, past, .. } = *seen;
     let number = |version: u64| i64::try_from(version).ok();
     // Without its AgentRelease there is nothing to run yet.
     let pending = past.pending.as_ref().filter(|_| candidate.is_some());
-    let wanted = Wanted {
+    let wanted = WantedStatus {
         pending_release: pending.and_then(|pending| number(pending.version)),
         pending_evaluation: candidate.map(|candidate| candidate.evaluation.run.clone()),
         generation: agent.metadata.generation,
-        ..Wanted::default()
+        ..WantedStatus::default()
     };
     let approval = approval(seen, candidate);
-    let Some(active) = &past.active else { return Wanted { findings: approval.into_iter().collect(), ..wanted } };
+    let Some(active) = &past.active else { return WantedStatus { findings: approval.into_iter().collect(), ..wanted } };
     let message = if runs(agent) {
         format!("release v{} runs", active.version)
     } else {
@@ -73,7 +73,7 @@ pub(super) fn of(seen: &Seen, pin: Option<String>, candidate: Option<&Candidate>
     }
     findings.extend(approval);
     let gate = Some(active.artifact.governance.min_quality_score).filter(|score| *score > 0);
-    Wanted { active_release: number(active.version), quality_gate: gate, pinned_content: pin, findings, ..wanted }
+    WantedStatus { active_release: number(active.version), quality_gate: gate, pinned_content: pin, findings, ..wanted }
 }
 
 /// Whether a change is held up by the gate: its release waits, or was rejected and no other has become active since.
@@ -123,7 +123,7 @@ fn runs(agent: &Agent) -> bool {
 }
 
 /// What to say when Git cannot be asked: all else stays.
-pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted {
+pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> WantedStatus {
     let status = agent.status.clone().unwrap_or_default();
     let kept = [PINNED, APPROVED].into_iter().filter_map(|kind| {
         let found = status.conditions.iter().find(|condition| condition.type_ == kind)?;
@@ -131,7 +131,7 @@ pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted 
         Some(Finding { kind, holds, reason: found.reason.clone(), message: found.message.clone() })
     });
     let findings = [Finding::new(RELEASED, false, reason, message)].into_iter().chain(kept).collect();
-    Wanted {
+    WantedStatus {
         active_release: status.active_release,
         pending_release: status.pending_release,
         pending_evaluation: status.pending_evaluation,
@@ -153,7 +153,7 @@ pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
 
 /// What to say when the cluster has seen releases that Git does not have: nothing is recorded upon a history that was
 /// lost, and nothing of it is deleted from the cluster.
-pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
+pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<WantedStatus> {
     let known = agent_release(agent)?;
     (known > past.highest).then(|| {
         let message = format!(
@@ -168,7 +168,7 @@ pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
 }
 
 /// What has to be written, unless the Agent says so already.
-pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<ReleasePart> {
+pub(super) fn differs(agent: &Agent, wanted: &WantedStatus, now: Timestamp) -> Option<ReleasePart> {
     let status = agent.status.clone().unwrap_or_default();
     let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| OF_RELEASES.contains(&&*condition.type_)).collect();
     let mut conditions = condition::conditions(wanted.findings.clone(), &before, None, now);

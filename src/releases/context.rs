@@ -28,13 +28,13 @@ use super::author;
 use super::debounce::Debounce;
 use super::integrated::Integrated;
 use super::name::{Kind, Name};
-use super::references::{self, Found, References};
+use super::references::{self, ReferenceState, References};
 use super::run::{Run, Runs};
 use super::shown::Shown;
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct ReleaseSettings {
     /// Only these namespaces are looked at; empty means all.
     pub watch_namespaces: Vec<String>,
     pub max_concurrent_reconciles: usize,
@@ -48,7 +48,7 @@ pub type Moved = Box<dyn Fn(&str) + Send + Sync>;
 /// All that the release controller knows.
 pub struct Context {
     pub(super) client: Client,
-    pub(super) settings: Settings,
+    pub(super) settings: ReleaseSettings,
     pub(super) metrics: Metrics,
     pub(super) events: Events,
     pub(super) tasks: Tasks,
@@ -71,7 +71,7 @@ pub struct Context {
 /// Something that agents name. Kind and name make up its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Thing {
-    found: Found,
+    found: ReferenceState,
     author: String,
 }
 
@@ -83,7 +83,7 @@ struct Running {
 }
 
 impl Context {
-    pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
+    pub fn new(client: Client, settings: ReleaseSettings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
         Self {
             client,
             settings,
@@ -137,7 +137,7 @@ impl Context {
         self.reference_index.set(agent, names.iter().map(target).collect());
         let found = names
             .into_iter()
-            .map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(Found::Missing, |thing| thing.found.clone())));
+            .map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(ReferenceState::Missing, |thing| thing.found.clone())));
         References { found: found.collect(), image: self.image(agent, present) }
     }
 
@@ -246,15 +246,15 @@ pub fn watch_all(context: &Arc<Context>) {
         agents(context, scope.clone());
         things(context, scope.clone(), Kind::Tool, |context, key, tool: &Tool| context.integrated.tool(key, &tool.spec));
         things(context, scope.clone(), Kind::KnowledgeBase, |_, _, base: &KnowledgeBase| {
-            Found::Digest(references::digest(&base.spec.without_sources()))
+            ReferenceState::Digest(references::digest(&base.spec.without_sources()))
         });
         things(context, scope.clone(), Kind::Skill, |_, _, skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
-            status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
+            status.and_then(|status| status.digest.clone()).map_or(ReferenceState::Missing, ReferenceState::Digest)
         });
         things(context, scope.clone(), Kind::Integration, |context, key, integration: &Integration| {
             context.integrated.note(key, Some(integration));
-            integration.endpoint().map_or(Found::Missing, |endpoint| Found::Digest(references::digest(&endpoint)))
+            integration.endpoint().map_or(ReferenceState::Missing, |endpoint| ReferenceState::Digest(references::digest(&endpoint)))
         });
         releases(context, scope.clone());
         runs(context, scope.clone());
@@ -305,10 +305,10 @@ fn look_again(context: &Context, kind: Kind, key: &Key) {
     }
 }
 
-/// What an object of a kind stands for, by its key.
-type Look<K> = fn(&Context, &Key, &K) -> Found;
+/// The state of references to an object of a kind.
+type Look<K> = fn(&Context, &Key, &K) -> ReferenceState;
 
-/// Watches a kind that agents name, of which only what it stands for is kept.
+/// Watches a kind that agents name. Of each object only the state of references to it is kept.
 fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: Look<K>)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
@@ -326,7 +326,7 @@ where
                     look(&context, &key, object)
                 } else {
                     forget(&context, kind, &key);
-                    Found::Missing
+                    ReferenceState::Missing
                 };
                 let thing = Thing { found, author: author::of_spec(object.meta()) };
                 known.insert(key.clone());
@@ -362,7 +362,7 @@ fn gone(context: &Context, kind: Kind, key: &Key) {
     look_again(context, kind, key);
 }
 
-/// Forgets what is known of a Tool or an integration beyond what it stands for.
+/// Forgets what is known of a Tool or an Integration besides the state of references to it.
 fn forget(context: &Context, kind: Kind, key: &Key) {
     match kind {
         Kind::Tool => context.integrated.forget(key),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use slipway_cluster::Key;
 use slipway_release::{Artifact, Current, Status};
-use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
+use slipway_state::history::{Author, Draft, History, HistoryFault, Recorded, Row, Transition, VersionStatus};
 
 use super::evaluated::Evaluated;
 use super::history::{Active, AgentHistory, Pending, Version};
 use super::note::Note;
-use super::seen::Asked;
+use super::seen::RequestedRelease;
 use super::shown::Shown;
 
 /// How many of the newest versions are looked at: more than the cluster keeps.
@@ -20,24 +20,24 @@ const NEWEST: usize = 5;
 /// Does something with the history that blocks.
 pub(super) async fn on<T: Send + 'static>(
     history: &Arc<History>,
-    work: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
+    work: impl FnOnce(&History) -> Result<T, HistoryFault> + Send + 'static,
+) -> Result<T, HistoryFault> {
     let history = history.clone();
     match tokio::task::spawn_blocking(move || work(&history)).await {
         Ok(result) => result,
-        Err(error) => Err(Fault::Busy(format!("the history was left before it had answered: {error}"))),
+        Err(error) => Err(HistoryFault::Busy(format!("the history was left before it had answered: {error}"))),
     }
 }
 
 /// What Git says of an agent, with these versions besides those that matter anyway.
-fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Result<AgentHistory, Fault> {
+fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Result<AgentHistory, HistoryFault> {
     let mut past = AgentHistory::default();
     let page = history.list(&agent.namespace, &agent.name, None, NEWEST)?;
     past.highest = page.rows.first().map_or(0, |row| row.version);
     let active = match history.current(&agent.namespace, &agent.name) {
         Ok(Some(Current::Release(artifact))) => Some(*artifact),
         Ok(Some(Current::Gone(_)) | None) => None,
-        Err(Fault::Damaged(why)) => {
+        Err(HistoryFault::Damaged(why)) => {
             past.damaged = Some(why);
             None
         }
@@ -63,7 +63,7 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
     let status = history.status(&agent.namespace, &agent.name, version)?;
     // As it was recorded: what the cluster shows is the file of the version, unless somebody has spoilt that.
     let artifact = match history.release(&agent.namespace, &agent.name, version) {
-        Err(Fault::Damaged(_) | Fault::Missing(_)) => current,
+        Err(HistoryFault::Damaged(_) | HistoryFault::Missing(_)) => current,
         found => found?,
     };
     let since = status.as_ref().map_or(artifact.metadata.timestamp, |status| status.when);
@@ -74,10 +74,10 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
 }
 
 /// A version that is not active; none that cannot be believed.
-fn held(history: &History, agent: &Key, version: u64) -> Result<Option<Pending>, Fault> {
+fn held(history: &History, agent: &Key, version: u64) -> Result<Option<Pending>, HistoryFault> {
     match history.release(&agent.namespace, &agent.name, version) {
         Ok(artifact) => Ok(Some(Pending { version, artifact })),
-        Err(Fault::Damaged(_) | Fault::Missing(_)) => Ok(None),
+        Err(HistoryFault::Damaged(_) | HistoryFault::Missing(_)) => Ok(None),
         Err(fault) => Err(fault),
     }
 }
@@ -104,13 +104,13 @@ impl AgentHistory {
 }
 
 /// The release that somebody wants to run again.
-pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
+pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<RequestedRelease, HistoryFault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
         Ok(artifact) => deployable(artifact, history.status(&agent.namespace, &agent.name, version)?),
-        Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
+        Err(fault @ (HistoryFault::Refused(_) | HistoryFault::Missing(_) | HistoryFault::Damaged(_))) => Err(fault.to_string()),
         Err(fault) => return Err(fault),
     };
-    Ok(Asked { version, found })
+    Ok(RequestedRelease { version, found })
 }
 
 /// A version that is to be deployed again and where it stands, or why its file alone does not say.
@@ -133,7 +133,7 @@ pub(super) fn seen(
     agent: &Key,
     mut all: Vec<Shown>,
     known: Option<AgentHistory>,
-) -> Result<(Vec<Shown>, AgentHistory), Fault> {
+) -> Result<(Vec<Shown>, AgentHistory), HistoryFault> {
     for shown in &mut all {
         shown.version = recorded_as(history, agent, &shown.key())?;
         if shown.version.is_none() && shown.is_made {
@@ -145,12 +145,12 @@ pub(super) fn seen(
 }
 
 /// The version that a person's release was recorded as.
-fn recorded_as(history: &History, agent: &Key, release: &str) -> Result<Option<u64>, Fault> {
+fn recorded_as(history: &History, agent: &Key, release: &str) -> Result<Option<u64>, HistoryFault> {
     let found = history.named(&agent.namespace, release)?;
     Ok(found.filter(|(of, _)| *of == agent.name).map(|(_, recorded)| recorded.version))
 }
 
-pub(super) fn record(history: &History, namespace: &str, draft: Draft) -> Result<Recorded, Fault> {
+pub(super) fn record(history: &History, namespace: &str, draft: Draft) -> Result<Recorded, HistoryFault> {
     history.record(namespace, draft)
 }
 
@@ -161,7 +161,7 @@ pub(super) fn activate(
     note: &Note,
     manifest: Option<String>,
     when: Timestamp,
-) -> Result<Recorded, Fault> {
+) -> Result<Recorded, HistoryFault> {
     let author = author(note.by.as_deref().unwrap_or(super::author::PLATFORM));
     let transition = Transition { agent: agent.name.clone(), version, author, when, reason: note.reason() };
     history.activate(&agent.namespace, transition, manifest)
@@ -175,7 +175,7 @@ pub(super) fn approve(
     evaluated: &Evaluated,
     manifest: Option<String>,
     when: Timestamp,
-) -> Result<Recorded, Fault> {
+) -> Result<Recorded, HistoryFault> {
     history.activate(&agent.namespace, by_platform(agent, version, evaluated.to_string(), when), manifest)
 }
 
@@ -186,7 +186,7 @@ pub(super) fn withdraw(
     version: u64,
     (status, reason): (Status, String),
     when: Timestamp,
-) -> Result<Recorded, Fault> {
+) -> Result<Recorded, HistoryFault> {
     history.set_status(&agent.namespace, by_platform(agent, version, reason, when), status)
 }
 
@@ -201,9 +201,9 @@ pub(super) fn author(name: &str) -> Author {
 }
 
 /// Whether the history of an agent is open. What cannot be read must not outlive its agent either.
-pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
+pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, HistoryFault> {
     Ok(match history.current(&agent.namespace, &agent.name) {
-        Ok(Some(Current::Release(_))) | Err(Fault::Damaged(_)) => true,
+        Ok(Some(Current::Release(_))) | Err(HistoryFault::Damaged(_)) => true,
         Ok(Some(Current::Gone(_))) => false,
         // None of its versions has passed its gate.
         Ok(None) => !history.list(&agent.namespace, &agent.name, None, 1)?.rows.is_empty(),

@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 use slipway_api::{Integration, ToolSpec, ids};
 use slipway_cluster::{Cache, Key};
 
-use super::references::{self, Found};
+use super::references::{self, ReferenceState};
 
 /// The Tools that name an integration, and all integrations.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(super) struct Integrated {
 
 impl Integrated {
     /// What a Tool stands for, of which a watch has told.
-    pub(super) fn tool(&self, key: &Key, spec: &ToolSpec) -> Found {
+    pub(super) fn tool(&self, key: &Key, spec: &ToolSpec) -> ReferenceState {
         if spec.integration.is_some() {
             self.tools.insert(key.clone(), spec.clone());
         } else {
@@ -56,19 +56,19 @@ impl Integrated {
     }
 
     /// Writes what a Tool with an integration stands for now, by `write`; says what that says. False of other Tools.
-    pub(super) fn again(&self, tool: &Key, write: impl FnOnce(Found) -> bool) -> bool {
+    pub(super) fn again(&self, tool: &Key, write: impl FnOnce(ReferenceState) -> bool) -> bool {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.tools.get(tool).is_some_and(|spec| write(self.found(&tool.namespace, &spec)))
     }
 
-    fn found(&self, namespace: &str, spec: &ToolSpec) -> Found {
+    fn found(&self, namespace: &str, spec: &ToolSpec) -> ReferenceState {
         if !spec.enabled {
-            return Found::Off;
+            return ReferenceState::Off;
         }
-        let Some(reference) = &spec.integration else { return Found::Digest(references::digest(spec)) };
+        let Some(reference) = &spec.integration else { return ReferenceState::Digest(references::digest(spec)) };
         let integration = self.integrations.get(&Key::new(namespace, ids::integration_name(reference)));
         let merged = integration.and_then(|integration| integration.tool(spec).ok());
-        merged.map_or(Found::Missing, |merged| Found::Digest(references::digest(&merged.spec)))
+        merged.map_or(ReferenceState::Missing, |merged| ReferenceState::Digest(references::digest(&merged.spec)))
     }
 }
 
@@ -96,27 +96,27 @@ mod tests {
             serde_json::from_value(json!({"name": "send", "type": "http", "method": "POST", "endpoint": "/x", "integration": "in_hook"}))
                 .unwrap();
         let now = || {
-            let mut now = Found::Off;
+            let mut now = ReferenceState::Off;
             let is_integrated = integrated.again(&tool, |found| {
                 now = found;
                 true
             });
             is_integrated.then_some(now)
         };
-        assert_eq!((now(), integrated.tool(&tool, &spec)), (None, Found::Missing));
+        assert_eq!((now(), integrated.tool(&tool, &spec)), (None, ReferenceState::Missing));
         assert_eq!(integrated.users(&hook), std::slice::from_ref(&tool));
         assert!(integrated.users(&Key::new("team-b", "hook")).is_empty());
         integrated.note(&hook, Some(&integration("https://w.example", false)));
         let first = now();
-        assert!(matches!(first, Some(Found::Digest(_))));
+        assert!(matches!(first, Some(ReferenceState::Digest(_))));
         assert_eq!(now(), Some(integrated.tool(&tool, &spec)), "whichever watch tells of it last");
         integrated.note(&hook, Some(&integration("https://w.example", true)));
         assert_eq!(now(), first, "alerts are no part of it");
         integrated.note(&hook, Some(&integration("https://other.example", false)));
-        assert!(now() != first && matches!(now(), Some(Found::Digest(_))));
+        assert!(now() != first && matches!(now(), Some(ReferenceState::Digest(_))));
         integrated.note(&hook, None);
-        assert_eq!(now(), Some(Found::Missing));
-        assert_eq!(integrated.tool(&tool, &ToolSpec { enabled: false, ..spec.clone() }), Found::Off);
+        assert_eq!(now(), Some(ReferenceState::Missing));
+        assert_eq!(integrated.tool(&tool, &ToolSpec { enabled: false, ..spec.clone() }), ReferenceState::Off);
         integrated.forget(&tool);
         assert_eq!(now(), None);
     }

@@ -35,15 +35,15 @@ use kube::api::Api;
 use slipway_api::{Agent, condition, gitops, labels};
 use slipway_cluster::Key;
 use slipway_cluster::controller::{self, Failure, Next, Options, Phase};
-use slipway_state::history::Fault;
+use slipway_state::history::HistoryFault;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use act::Error;
-pub use context::{Context, Moved, Settings, watch_all};
+pub use context::{Context, Moved, ReleaseSettings, watch_all};
 use history::AgentHistory;
 pub use run::is_judged;
-use seen::{Asked, Patience, Seen};
+use seen::{Patience, RequestedRelease, Seen};
 use shown::Shown;
 use step::Step;
 
@@ -102,7 +102,7 @@ impl Failure for Error {
     fn category(&self) -> &'static str {
         match self {
             Self::Write(error) => error.category(),
-            Self::History(Fault::Damaged(_)) => "damaged",
+            Self::History(HistoryFault::Damaged(_)) => "damaged",
             Self::History(_) => "history",
         }
     }
@@ -160,7 +160,7 @@ struct View {
     is_live: bool,
     past: AgentHistory,
     shown: Vec<Shown>,
-    asked: Option<Asked>,
+    asked: Option<RequestedRelease>,
     owner: Option<String>,
     by: String,
     asked_at: Option<Timestamp>,

@@ -20,7 +20,7 @@ pub(super) fn names(spec: &AgentSpec) -> BTreeSet<Name> {
 
 /// What became of looking a name up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ReferenceState {
     Digest(String),
     /// It is there and switched off, so that it is no part of what runs.
     Off,
@@ -31,14 +31,14 @@ pub(super) enum Found {
 /// What was found of an agent's names, and the image that its pods run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct References {
-    pub found: BTreeMap<Name, Found>,
+    pub found: BTreeMap<Name, ReferenceState>,
     /// The digest, once it is known.
     pub image: Option<String>,
 }
 
 impl References {
-    fn get(&self, name: &Name) -> &Found {
-        self.found.get(name).unwrap_or(&Found::Missing)
+    fn get(&self, name: &Name) -> &ReferenceState {
+        self.found.get(name).unwrap_or(&ReferenceState::Missing)
     }
 
     /// What a release of this spec would hold, or the first name that stands for nothing yet.
@@ -46,7 +46,7 @@ impl References {
         let mut resolved = Resolved { image: pinned_digest(spec).or_else(|| self.image.clone()), ..Resolved::default() };
         for name in names(spec) {
             match self.get(&name) {
-                Found::Digest(digest) => {
+                ReferenceState::Digest(digest) => {
                     let into = match name.kind {
                         Kind::Tool => &mut resolved.tools,
                         Kind::Skill => &mut resolved.skills,
@@ -55,8 +55,8 @@ impl References {
                     };
                     into.insert(name.name, digest.clone());
                 }
-                Found::Off => {}
-                Found::Missing => return Err(name),
+                ReferenceState::Off => {}
+                ReferenceState::Missing => return Err(name),
             }
         }
         Ok(resolved)
@@ -67,8 +67,8 @@ impl References {
         let before = digests(&artifact.resolved);
         let named = names(spec).into_iter().chain(before.keys().cloned()).collect::<BTreeSet<_>>();
         let present = |name: &Name| match self.get(name) {
-            Found::Digest(digest) => Some(digest.clone()),
-            Found::Off | Found::Missing => None,
+            ReferenceState::Digest(digest) => Some(digest.clone()),
+            ReferenceState::Off | ReferenceState::Missing => None,
         };
         let edited = named.into_iter().map(|name| (present(&name), name));
         let edited = edited.filter(|(present, name)| before.get(name) != present.as_ref()).map(|(present, name)| (name, present)).collect();
@@ -181,11 +181,11 @@ mod tests {
             serde_yaml::from_str("{name: A, framework: custom, tools: [on, off], skills: [sk_fill_forms], knowledgeBases: [kb_docs]}")
                 .unwrap();
         let mut references = References { image: Some(A.to_owned()), ..References::default() };
-        references.found.insert(Name::new(Kind::Tool, "on"), Found::Digest("1".to_owned()));
-        references.found.insert(Name::new(Kind::Tool, "off"), Found::Off);
-        references.found.insert(Name::new(Kind::Skill, "fill-forms"), Found::Digest("2".to_owned()));
+        references.found.insert(Name::new(Kind::Tool, "on"), ReferenceState::Digest("1".to_owned()));
+        references.found.insert(Name::new(Kind::Tool, "off"), ReferenceState::Off);
+        references.found.insert(Name::new(Kind::Skill, "fill-forms"), ReferenceState::Digest("2".to_owned()));
         assert_eq!(references.resolved(&spec).unwrap_err(), Name::new(Kind::KnowledgeBase, "docs"));
-        references.found.insert(Name::new(Kind::KnowledgeBase, "docs"), Found::Digest("3".to_owned()));
+        references.found.insert(Name::new(Kind::KnowledgeBase, "docs"), ReferenceState::Digest("3".to_owned()));
         let resolved = references.resolved(&spec).unwrap();
         assert_eq!(resolved.tools.keys().collect::<Vec<_>>(), ["on"]);
         assert_eq!((resolved.skills["fill-forms"].as_str(), resolved.knowledge_bases["docs"].as_str()), ("2", "3"));

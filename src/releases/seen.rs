@@ -22,7 +22,7 @@ pub(super) struct Seen<'a> {
     /// Whether a comparison of words may judge for a gate.
     pub allow_heuristic: bool,
     /// The version that the annotation asks for, as it was found.
-    pub asked: Option<&'a Asked>,
+    pub asked: Option<&'a RequestedRelease>,
     /// Who owns the spec, if GitOps does. It counts with the annotation alone.
     pub owner: Option<&'a str>,
     /// Who asked for the rollback, and when.
@@ -46,7 +46,7 @@ impl Patience {
 
 /// The release that somebody wants to run again.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RequestedRelease {
     pub version: u64,
     /// What it holds and where it stands, or why it cannot be believed.
     pub found: Result<(Artifact, Status), String>,

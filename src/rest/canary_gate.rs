@@ -64,12 +64,12 @@ struct Metadata {
 }
 
 /// The body, or why it cannot be read, and the address it came from.
-pub(crate) struct Asked {
+pub(crate) struct GateRequest {
     address: IpAddr,
     question: Result<Question, String>,
 }
 
-impl Body for Asked {
+impl Body for GateRequest {
     fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
         Some(("application/json", generator.subschema_for::<Question>()))
     }
@@ -91,12 +91,12 @@ struct View {
 
 /// 200 if the rollout goes on, else 412.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct GateVerdict {
     is_open: bool,
     message: String,
 }
 
-impl Answer for Verdict {
+impl Answer for GateVerdict {
     fn form(generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<View>()
     }
@@ -112,32 +112,32 @@ impl Answer for Verdict {
 struct Answered {
     outcome: &'static str,
     is_scored: bool,
-    verdict: Verdict,
+    verdict: GateVerdict,
 }
 
 impl Answered {
     fn open(outcome: &'static str, message: impl Into<String>) -> Self {
-        Self { outcome, is_scored: false, verdict: Verdict { is_open: true, message: message.into() } }
+        Self { outcome, is_scored: false, verdict: GateVerdict { is_open: true, message: message.into() } }
     }
 
     fn shut(outcome: &'static str, message: impl Into<String>) -> Self {
-        Self { outcome, is_scored: false, verdict: Verdict { is_open: false, message: message.into() } }
+        Self { outcome, is_scored: false, verdict: GateVerdict { is_open: false, message: message.into() } }
     }
 
     fn scored(score: GateScore) -> Self {
         let outcome = if score.passed { "passed" } else { "failed" };
-        Self { outcome, is_scored: true, verdict: Verdict { is_open: score.passed, message: canary_gate::said(score) } }
+        Self { outcome, is_scored: true, verdict: GateVerdict { is_open: score.passed, message: canary_gate::said(score) } }
     }
 
     /// For a hook whose 200 rolls back: only a score that failed does.
     fn turned(self) -> Self {
         let is_open = self.is_scored && !self.verdict.is_open;
-        Self { verdict: Verdict { is_open, ..self.verdict }, ..self }
+        Self { verdict: GateVerdict { is_open, ..self.verdict }, ..self }
     }
 }
 
-pub(crate) async fn answer(call: Call<Asked>) -> Result<Verdict, Error> {
-    let (call, Asked { address, question }) = call.split();
+pub(crate) async fn answer(call: Call<GateRequest>) -> Result<GateVerdict, Error> {
+    let (call, GateRequest { address, question }) = call.split();
     let is_rollback = question.as_ref().is_ok_and(|question| question.hook() == "rollback");
     let told = decide(&call, address, question).await;
     call.context.metrics.gate(told.outcome);
@@ -149,7 +149,7 @@ pub(crate) async fn answer(call: Call<Asked>) -> Result<Verdict, Error> {
 pub(crate) fn shut(context: &Context, id: &RequestId, error: &Error) -> Result<Reply, Error> {
     context.metrics.gate("refused");
     log(id, error);
-    Verdict { is_open: false, message: error.message().to_owned() }.reply()
+    GateVerdict { is_open: false, message: error.message().to_owned() }.reply()
 }
 
 /// As the server logs the errors that callers are told.

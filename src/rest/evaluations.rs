@@ -30,7 +30,7 @@ use crate::route::Parameter;
 use crate::{cluster_error, gitops, random, releases, write};
 
 pub(crate) use comparison::{BOTH, compare};
-use request::{NewRun, Wanted};
+use request::{NewRun, WantedRun};
 pub(crate) use view::{RunScores, RunState, item};
 use view::{Status, Summary, View};
 
@@ -81,7 +81,7 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
 /// Begins an evaluation of what the agent runs.
 pub(crate) async fn create(call: Call<Maybe<NewRun>>) -> Result<Created<View>, Error> {
     let (call, Maybe(body)) = call.split();
-    let Wanted { dataset, version, spec } = body.read()?;
+    let WantedRun { dataset, version, spec } = body.read()?;
     let (agent, what) = agents::find(&call).await?;
     if let Some(version) = version {
         ensure_runs(&agent, version, &what)?;

@@ -27,7 +27,7 @@ use crate::permission::Right;
 use crate::route::Parameter;
 use crate::{cluster_error, fields, gitops, write};
 
-use request::{Credentials, NewIntegration, Replacement, Wanted};
+use request::{Credentials, NewIntegration, Replacement, WantedIntegration};
 pub(crate) use test::test;
 pub(crate) use types::list as types;
 use view::{Generated, Status, View, Written};
@@ -78,7 +78,7 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
 /// the same Idempotency-Key.
 pub(crate) async fn create(call: Call<Json<NewIntegration>>) -> Result<Created<Written>, Error> {
     let (call, Json(body)) = call.split();
-    let (name, Wanted { kind, spec, credentials }) = body.read()?;
+    let (name, WantedIntegration { kind, spec, credentials }) = body.read()?;
     let (origin, what) = (spec.origin(), what(&name));
     let mut integration = Integration::new(&name, spec);
     integration.metadata.namespace = Some(call.namespace());
@@ -94,7 +94,7 @@ pub(crate) async fn create(call: Call<Json<NewIntegration>>) -> Result<Created<W
 pub(crate) async fn replace(call: Call<Json<Replacement>>) -> Result<Data<Written>, Error> {
     let (call, Json(body)) = call.split();
     let name = named(&call)?;
-    let Wanted { kind, spec, credentials } = body.read(&name)?;
+    let WantedIntegration { kind, spec, credentials } = body.read(&name)?;
     let wanted = serde_json::to_value(&spec).map_err(Error::internal)?;
     let (api, what) = (api(&call), what(&name));
     let changed = write::change(&call, &api, &name, &what, |present: &Integration| {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use slipway_api::Tool;
 use slipway_api::agent::Framework;
 use slipway_http::{Error, HeaderName, HeaderValue, header};
-use slipway_scaffold::{ARCHIVE_BYTES_MAX, VERSION, Wanted, WantedTool, archive, project};
+use slipway_scaffold::{ARCHIVE_BYTES_MAX, VERSION, WantedProject, WantedTool, archive, project};
 
 pub use request::ScaffoldSettings;
 use request::{Request, WantedToolFields};
@@ -68,7 +68,7 @@ fn given(at: usize, fields: Map<String, Value>) -> Result<WantedTool, Error> {
     Ok(WantedTool { slug, spec })
 }
 
-fn packed(wanted: &Wanted) -> Result<Archive, Error> {
+fn packed(wanted: &WantedProject) -> Result<Archive, Error> {
     let content = archive(&wanted.slug, &project(wanted)).map_err(Error::internal)?;
     if content.len() > ARCHIVE_BYTES_MAX {
         return Err(Error::bad_request(format!(
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::validate;
 
-    fn read(body: Value) -> Result<Wanted, String> {
+    fn read(body: Value) -> Result<WantedProject, String> {
         let request: Request = serde_json::from_value(body).map_err(|error| error.to_string())?;
         let (mut wanted, tools) = request.read(&ScaffoldSettings::default(), "team-a").map_err(|error| error.message().to_owned())?;
         for (at, tool) in tools.into_iter().enumerate() {

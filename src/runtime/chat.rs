@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::knowledge::Source;
-use crate::turn::{self, Answer, Caller, Guarded, Order, Said, Stop, TurnEvent};
+use crate::knowledge::PassageSource;
+use crate::turn::{self, Caller, Guarded, Order, Said, Stop, TurnAnswer, TurnEvent};
 use crate::{failure, ids};
 
 const MAX_ID_BYTES: usize = 64;
@@ -89,7 +89,7 @@ enum Part<'a> {
         duration_ms: u128,
     },
     Sources {
-        sources: &'a [Source],
+        sources: &'a [PassageSource],
         /// Ids of knowledge bases that did not answer.
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
         unavailable: &'a [String],
@@ -195,7 +195,7 @@ fn events(turn_events: mpsc::Receiver<TurnEvent>, ids: Ids) -> impl Stream<Item 
 }
 
 impl Ids {
-    fn receipt(&self, answer: &Answer) -> Receipt {
+    fn receipt(&self, answer: &TurnAnswer) -> Receipt {
         Receipt {
             conversation_id: self.conversation.clone(),
             trace_id: self.trace.clone(),
@@ -227,7 +227,7 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
-    use slipway_models::{Fault, FaultKind};
+    use slipway_models::{FaultKind, ModelFault};
 
     use super::*;
 
@@ -263,7 +263,7 @@ mod tests {
     async fn a_turn_that_fails_ends_its_stream_with_an_error() {
         let (listener, turn_events) = mpsc::channel(4);
         listener.send(TurnEvent::Text("so ".into())).await.unwrap();
-        listener.send(TurnEvent::Failed(Fault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
+        listener.send(TurnEvent::Failed(ModelFault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
         drop(listener);
         let ids = Ids { conversation: "conv_1".into(), trace: "tr_1".into() };
         let events: Vec<_> = events(turn_events, ids).collect().await;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::turn::{self, Answer, Caller, Order, Said, Stop, TurnEvent};
+use crate::turn::{self, Caller, Order, Said, Stop, TurnAnswer, TurnEvent};
 use crate::{failure, ids};
 
 const MAX_MESSAGES: usize = 1000;
@@ -277,7 +277,7 @@ impl Heading {
     }
 }
 
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &TurnAnswer) -> Value {
     let used = answer.usage;
     json!({
         "prompt_tokens": used.input_tokens,

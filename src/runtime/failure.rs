@@ -2,7 +2,7 @@
 
 use slipway_database::Fault as StoreFault;
 use slipway_http::{Error, HeaderValue, StatusCode, header};
-use slipway_models::{Fault, FaultKind};
+use slipway_models::{FaultKind, ModelFault};
 
 /// When a database that is away is worth asking again, in seconds.
 const RETRY: u64 = 2;
@@ -18,7 +18,7 @@ pub(crate) fn of_store(fault: StoreFault) -> Error {
 }
 
 /// The fault's words are fit for the caller: they say what to do and hold no key.
-pub(crate) fn of_model(fault: Fault) -> Error {
+pub(crate) fn of_model(fault: ModelFault) -> Error {
     let status = match fault.kind() {
         FaultKind::ContextOverflow => StatusCode::BAD_REQUEST,
         FaultKind::RateLimited { .. } | FaultKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,

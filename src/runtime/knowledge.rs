@@ -18,10 +18,10 @@ use slipway_models::embedding::{self, Embedder};
 use slipway_tools::Builtins;
 
 use crate::settings::KnowledgeBases;
-use base::{Asked, Base, Unfound};
-pub(crate) use passage::{Passage, Source, before, found};
+use base::{Base, EmbeddedQuestion, Unfound};
+pub(crate) use passage::{Passage, PassageSource, before, found};
 pub(crate) use query::Query;
-pub(crate) use tool::{Found, wanted};
+pub(crate) use tool::{SearchFindings, wanted};
 
 /// How many searches the model may have made in one turn.
 pub(crate) const MAX_SEARCHES: usize = 20;
@@ -141,7 +141,7 @@ impl Knowledge {
         began: impl Fn(&str) -> T,
         ended: impl Fn(T, Result<&[Passage], &str>),
     ) -> Retrieved {
-        let asked = Asked::of(query, &self.bases);
+        let asked = EmbeddedQuestion::of(query, &self.bases);
         let searches = self.bases.iter().map(async |base| {
             let search = began(&base.kb_id);
             let found = base.search(&asked, CANDIDATES).await;

@@ -101,7 +101,7 @@ async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
     let access_key = settings.access.public_key.as_ref().and_then(|key| refusal.keep(verifier("RUNTIME_ACCESS_PUBLIC_KEY", key)));
     let access = Access::new(settings.identity.agent_id.clone(), access_key, settings.access.platform_only);
     let (port, control_port) = (settings.port, settings.control.as_ref().map(|control| control.port));
-    let traced = refusal.keep_all(telemetry::Settings::read(settings.identity.traced(), &agent::variable));
+    let traced = refusal.keep_all(telemetry::TelemetrySettings::read(settings.identity.traced(), &agent::variable));
     let telemetry = traced.and_then(|traced| refusal.keep(Telemetry::start(traced))).unwrap_or_else(Telemetry::off);
     let metrics = Arc::new(Metrics::new(&telemetry));
     let policies = refusal.keep_all(Policies::open(&settings, &metrics.meters)).unwrap_or_else(|| Policies::fixed(Guards::none()));

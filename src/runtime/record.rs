@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use slipway_database::{Stage, UsageMinute, ViolationMinute};
 use slipway_guards::{Action, Block, GuardName, Guards, PolicyRule, Ruled, Side};
-use slipway_models::{Fault, FaultKind, Model, Provider, Request, ToolCall, Usage, tokens};
+use slipway_models::{FaultKind, Model, ModelFault, Provider, Request, ToolCall, Usage, tokens};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 
@@ -208,7 +208,7 @@ impl Recorder {
     }
 
     /// Whether a model may be asked behind the scenes.
-    pub(crate) fn may_ask(&self, model: &dyn Model) -> Result<(), Fault> {
+    pub(crate) fn may_ask(&self, model: &dyn Model) -> Result<(), ModelFault> {
         let ruled = self.0.policies.current().model(model.provider().as_str(), model.id());
         if ruled.is_empty() {
             return Ok(());
@@ -218,7 +218,7 @@ impl Recorder {
             self.guarded(&Guarded::ruled(ruled), &Whose::default(), &mut counted);
         }
         self.count(&counted.sample);
-        Ruled::block(&ruled).map_or(Ok(()), |block| Err(Fault::new(FaultKind::Refused, block.message)))
+        Ruled::block(&ruled).map_or(Ok(()), |block| Err(ModelFault::new(FaultKind::Refused, block.message)))
     }
 
     /// The store keeps a turn with its trace.

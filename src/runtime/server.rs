@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
-use slipway_http::routes::{self, Found, Route};
+use slipway_http::routes::{self, MatchedRoute, Route};
 use slipway_http::{Drained, Error, LINGER, Method, Reply, Request, ServerLimits, listen, request_metrics, serve};
 use tokio::net::TcpListener;
 use tokio::select;
@@ -190,14 +190,14 @@ impl Server {
         let path = request.path().to_owned();
         let found = routes::find(&ROUTES, chat::is_id, request.method(), &path);
         let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
-        let is_probe = matches!(found, Some(Found { endpoint: Some(Endpoint::Alive | Endpoint::Ready), .. }));
+        let is_probe = matches!(found, Some(MatchedRoute { endpoint: Some(Endpoint::Alive | Endpoint::Ready), .. }));
         // Probes come from the kubelet, which has no token.
         let meant = if is_probe { Ok(()) } else { self.access.check(request.headers(), SystemTime::now()) };
         let result = match (meant, found) {
             (Err(refused), _) => Err(refused),
             (Ok(()), None) => Err(Error::not_found("there is nothing at this path; docs/runtime-contract.md lists what an agent serves")),
-            (Ok(()), Some(Found { endpoint: None, path, .. })) => Err(routes::method_not_allowed(&ROUTES, path)),
-            (Ok(()), Some(Found { endpoint: Some(endpoint), ids, .. })) => {
+            (Ok(()), Some(MatchedRoute { endpoint: None, path, .. })) => Err(routes::method_not_allowed(&ROUTES, path)),
+            (Ok(()), Some(MatchedRoute { endpoint: Some(endpoint), ids, .. })) => {
                 self.reply(endpoint, ids.first().copied().unwrap_or_default(), request).await
             }
         };

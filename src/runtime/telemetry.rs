@@ -40,7 +40,7 @@ use tracing::{info, warn};
 
 pub(crate) use self::call::{Answered, ModelSpan, RetrievalSpan, StepSpan, ToolSpan};
 pub(crate) use self::content::{Message, Part};
-pub(crate) use self::settings::{Identity, Settings};
+pub(crate) use self::settings::{Identity, TelemetrySettings};
 pub(crate) use self::turn::TurnSpan;
 
 use self::context::{SpanId, TraceId};
@@ -75,7 +75,7 @@ impl Telemetry {
     }
 
     /// Begins to send where there is somewhere to send to. Must be called within the tokio runtime.
-    pub(crate) fn start(settings: Settings) -> Result<Self, String> {
+    pub(crate) fn start(settings: TelemetrySettings) -> Result<Self, String> {
         for warning in &settings.warnings {
             warn!("{warning}");
         }
@@ -91,7 +91,7 @@ impl Telemetry {
         let open = |destination| ExportQueue::open(destination, settings.batching, Arc::clone(&resource));
         let queues: Vec<_> = settings.destinations.into_iter().map(open).collect();
         let to_mlflow = queues.iter().any(|queue| queue.name() == mlflow::NAME);
-        let Settings { identity, sampler, capture, .. } = settings;
+        let TelemetrySettings { identity, sampler, capture, .. } = settings;
         Ok(Self(Some(Arc::new(Inner { identity, sampler, capture, queues, to_mlflow }))))
     }
 
@@ -138,7 +138,7 @@ impl Telemetry {
         queues.map(|queue| queue.counts.audited.swap(0, Ordering::Relaxed)).sum()
     }
 
-    /// Sends what there is, now. How many spans could not be delivered by the deadline.
+    /// Sends what is queued, now. Returns how many spans were not delivered by the deadline.
     pub(crate) async fn flush(&self, deadline: Instant) -> u64 {
         let queues = self.0.iter().flat_map(|telemetry| &telemetry.queues);
         join_all(queues.map(|queue| queue.flush(deadline))).await.into_iter().sum()

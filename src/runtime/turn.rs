@@ -29,7 +29,7 @@ use crate::record::Whose;
 use crate::telemetry::Inbound;
 use crate::turns::{Full, Running};
 use answering::Answering;
-pub(crate) use event::{Answer, Guarded, OUT_OF_TIME, OUT_OF_TOKENS, Stop, TurnEvent, UNKNOWN};
+pub(crate) use event::{Guarded, OUT_OF_TIME, OUT_OF_TOKENS, Stop, TurnAnswer, TurnEvent, UNKNOWN};
 use lease::Lease;
 pub(crate) use rehearsal::{Rehearsal, Rehearsed, Unanswered, rehearse};
 
@@ -185,7 +185,7 @@ async fn take(agent: &Agent, order: &Order, running: &Running) -> Result<Option<
 #[derive(Default)]
 struct Found {
     guarded: Vec<Guarded>,
-    refusal: Option<Answer>,
+    refusal: Option<TurnAnswer>,
     tokens_in_prompt: u64,
     hold: Hold,
 }
@@ -226,7 +226,7 @@ async fn guard_input(agent: &Agent, guards: &Guards, order: &mut Order) -> Resul
     for text in order.said.texts_mut() {
         let verdict = judge(guards, Side::Input, text).await;
         found.guarded.extend(verdict.findings.iter().map(|finding| Guarded::finding(finding, Side::Input)));
-        let blocked = verdict.blocked.map(|block| Answer::refused(block.message));
+        let blocked = verdict.blocked.map(|block| TurnAnswer::refused(block.message));
         let masked = verdict.text.into_owned();
         *text = masked;
         found.refusal = found.refusal.or(blocked);
@@ -285,11 +285,11 @@ async fn conclude(
     agent: &Agent,
     order: &Order,
     lease: Option<Lease>,
-    outcome: answering::Outcome,
+    outcome: answering::TurnOutcome,
     sample: Option<Sample>,
     listener: &mpsc::Sender<TurnEvent>,
 ) {
-    let answering::Outcome { mut answer, failure, mut transcript, said, retrieved } = outcome;
+    let answering::TurnOutcome { mut answer, failure, mut transcript, said, retrieved } = outcome;
     let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
     for message in &mut transcript {
         message.interrupted = broke_off(answer.stop);
@@ -328,7 +328,13 @@ fn broke_off(stop: Stop) -> bool {
     }
 }
 
-async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slipway_models::Fault>, listener: &mpsc::Sender<TurnEvent>) {
+async fn tell(
+    agent: &Agent,
+    order: &Order,
+    answer: TurnAnswer,
+    failure: Option<slipway_models::ModelFault>,
+    listener: &mpsc::Sender<TurnEvent>,
+) {
     if let Some(fault) = failure {
         let _ = listener.send(TurnEvent::Failed(fault)).await;
         return;

@@ -13,7 +13,7 @@ mod text;
 mod wanted;
 
 pub use archive::{ARCHIVE_BYTES_MAX, archive};
-pub use wanted::{Capability, Wanted, WantedTool};
+pub use wanted::{Capability, WantedProject, WantedTool};
 
 /// The version of the templates, which the header of an answer and the program say.
 pub const VERSION: &str = "1";
@@ -39,7 +39,7 @@ impl File {
 }
 
 /// The files of a project, by path.
-pub fn project(wanted: &Wanted) -> Vec<File> {
+pub fn project(wanted: &WantedProject) -> Vec<File> {
     let mut files = program::files(wanted);
     files.extend(text::files(wanted));
     files.extend(manifests::files(wanted));

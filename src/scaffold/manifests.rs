@@ -7,13 +7,13 @@ use slipway_api::agent::{Framework, Strategy};
 use slipway_release::yaml;
 
 use crate::File;
-use crate::wanted::{Capability, Wanted};
+use crate::wanted::{Capability, WantedProject};
 
 const API_VERSION: &str = "agents.slipway.dev/v1";
 /// The score that a run has to reach.
 const MIN_SCORE: i32 = 60;
 
-pub(crate) fn files(wanted: &Wanted) -> Vec<File> {
+pub(crate) fn files(wanted: &WantedProject) -> Vec<File> {
     let slug = wanted.slug.as_str();
     let mut base = vec![("agent.yaml".to_owned(), object("Agent", slug, &agent(wanted)))];
     for tool in &wanted.tools {
@@ -56,7 +56,7 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-fn kustomization(wanted: &Wanted, rest: Value) -> Value {
+fn kustomization(wanted: &WantedProject, rest: Value) -> Value {
     let mut whole = json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": wanted.namespace});
     if let (Some(whole), Value::Object(rest)) = (whole.as_object_mut(), rest) {
         whole.extend(rest);
@@ -74,7 +74,7 @@ fn limits(slug: &str) -> String {
     format!("{slug}-limits")
 }
 
-fn agent(wanted: &Wanted) -> Value {
+fn agent(wanted: &WantedProject) -> Value {
     let strategy = if wanted.tools.is_empty() { Strategy::Simple } else { Strategy::AgentReact };
     let mut spec = json!({
         "name": wanted.name,
@@ -104,7 +104,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> Option<Value> {
     (!names.is_empty()).then(|| json!(names))
 }
 
-fn governance(wanted: &Wanted) -> Map<String, Value> {
+fn governance(wanted: &WantedProject) -> Map<String, Value> {
     let mut governance = Map::new();
     if wanted.has(Capability::Guardrails) {
         governance.insert("guards".to_owned(), json!(["pii-detection", "secrets-scanner"]));
@@ -117,7 +117,7 @@ fn governance(wanted: &Wanted) -> Map<String, Value> {
 }
 
 /// What the overlay changes of the agent.
-fn own_image(wanted: &Wanted) -> Value {
+fn own_image(wanted: &WantedProject) -> Value {
     json!({
         "framework": wanted.framework,
         "strategy": Strategy::Custom,
@@ -129,7 +129,7 @@ fn own_image(wanted: &Wanted) -> Value {
     })
 }
 
-fn policy(wanted: &Wanted) -> Value {
+fn policy(wanted: &WantedProject) -> Value {
     json!({
         // A display name has 128 characters.
         "name": format!("Limits of {}", wanted.slug),
@@ -142,12 +142,12 @@ fn policy(wanted: &Wanted) -> Value {
     })
 }
 
-fn knowledge_base(wanted: &Wanted) -> Value {
+fn knowledge_base(wanted: &WantedProject) -> Value {
     json!({"name": wanted.slug, "description": format!("What {} answers from.", wanted.slug)})
 }
 
 /// Five cases that a model should pass, and that the stub passes, whose answers repeat the question.
-fn dataset(wanted: &Wanted) -> Value {
+fn dataset(wanted: &WantedProject) -> Value {
     let purpose = match &wanted.description {
         Some(about) => format!("You are meant for this: {about} Say in one sentence what you can do."),
         None => "Say in one sentence what you can do.".to_owned(),

@@ -3,7 +3,7 @@
 use serde_json::json;
 use slipway_api::agent::Framework;
 
-use crate::wanted::{Capability, Wanted};
+use crate::wanted::{Capability, WantedProject};
 use crate::{File, VERSION};
 
 const CONTRACT: &str = include_str!("templates/common/slipway_contract.py");
@@ -55,7 +55,7 @@ const fn of(framework: Framework) -> Program {
     }
 }
 
-pub(crate) fn files(wanted: &Wanted) -> Vec<File> {
+pub(crate) fn files(wanted: &WantedProject) -> Vec<File> {
     let Program { agent, requirements, more } = of(wanted.framework);
     let has_knowledge = wanted.has(Capability::Knowledge);
     let requirements = format!("{requirements}{}", if has_knowledge { PSYCOPG } else { "" });
@@ -71,7 +71,7 @@ pub(crate) fn files(wanted: &Wanted) -> Vec<File> {
 }
 
 /// What the program is without variables of the platform.
-fn project(wanted: &Wanted) -> String {
+fn project(wanted: &WantedProject) -> String {
     let project = json!({
         "name": wanted.name,
         "slug": wanted.slug,

@@ -16,8 +16,8 @@ use slipway_evaluation::{Profile, Turn, heuristic};
 
 use super::*;
 
-fn wanted(framework: Framework, capabilities: &[Capability]) -> Wanted {
-    Wanted {
+fn wanted(framework: Framework, capabilities: &[Capability]) -> WantedProject {
+    WantedProject {
         name: "Weather Helper".to_owned(),
         slug: "weather-helper".to_owned(),
         description: Some("Tells people how the weather is.".to_owned()),
@@ -42,8 +42,8 @@ fn weather() -> WantedTool {
     WantedTool { slug: "weather".to_owned(), spec: serde_json::from_value(spec).unwrap() }
 }
 
-fn whole(framework: Framework) -> Wanted {
-    Wanted { tools: vec![weather()], ..wanted(framework, &Capability::ALL) }
+fn whole(framework: Framework) -> WantedProject {
+    WantedProject { tools: vec![weather()], ..wanted(framework, &Capability::ALL) }
 }
 
 fn content<'a>(files: &'a [File], path: &str) -> &'a str {
@@ -255,7 +255,7 @@ fn words() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn whatever_words_are_given_come_back_from_each_file(name in words(), about in words(), prompt in words()) {
-        let given = Wanted {
+        let given = WantedProject {
             name: name.clone(), description: Some(about.clone()), system_prompt: Some(prompt.clone()), ..whole(Framework::Custom)
         };
         let files = project(&given);

@@ -4,7 +4,7 @@
 use slipway_api::agent::Framework;
 
 use crate::File;
-use crate::wanted::{Capability, Wanted};
+use crate::wanted::{Capability, WantedProject};
 
 const README: &str = include_str!("templates/text/README.md");
 const EVALUATE: &str = include_str!("templates/text/evaluate.md");
@@ -16,7 +16,7 @@ const IGNORED: &str = include_str!("templates/text/gitignore");
 /// What means something in Markdown.
 const MARKUP: &str = "\\`*_{[]<>#|&~";
 
-pub(crate) fn files(wanted: &Wanted) -> Vec<File> {
+pub(crate) fn files(wanted: &WantedProject) -> Vec<File> {
     let evaluate = if wanted.has(Capability::Evaluation) { EVALUATE.replace("{{slug}}", &wanted.slug) } else { String::new() };
     let description = wanted.description.as_deref().map_or_else(String::new, prose);
     // What callers wrote comes last, so that it is not filled in itself.

@@ -56,7 +56,7 @@ pub struct WantedTool {
 
 /// A project to be made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct WantedProject {
     /// For people.
     pub name: String,
     /// The agent's name.
@@ -77,7 +77,7 @@ pub struct Wanted {
     pub system_prompt: Option<String>,
 }
 
-impl Wanted {
+impl WantedProject {
     pub(crate) fn has(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability)
     }

@@ -61,7 +61,7 @@ const SETTINGS: [(&str, &str); 12] = [
 
 /// Why git did not run to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum GitFault {
     #[error("the program {program} could not be started: {cause}")]
     Start { program: String, cause: String },
     #[error("it was not done after {} s, and was ended", .0.as_secs_f64())]
@@ -74,7 +74,7 @@ pub enum Fault {
 
 /// A child that exceeds these is killed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct GitLimits {
     pub(crate) time: Duration,
     pub(crate) bytes: usize,
 }
@@ -122,7 +122,7 @@ impl Git {
         self.0.inherited.iter().any(|(name, value)| !value.is_empty() && proxies.iter().any(|proxy| name.eq_ignore_ascii_case(proxy)))
     }
 
-    pub(crate) fn call<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<Call, Fault> {
+    pub(crate) fn call<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<GitCall, GitFault> {
         let program = &*self.0;
         let mut private = tempfile::Builder::new();
         private.prefix("git-").permissions(fs::Permissions::from_mode(0o700));
@@ -133,11 +133,11 @@ impl Git {
         command.current_dir(private.path()).process_group(0).kill_on_drop(true);
         let settings = SETTINGS.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let settings = settings.chain(program.settings.iter().cloned()).collect();
-        Ok(Call { git: self.clone(), command, settings, private, secrets: Vec::new() })
+        Ok(GitCall { git: self.clone(), command, settings, private, secrets: Vec::new() })
     }
 
-    fn fault(&self, error: &io::Error) -> Fault {
-        Fault::Start { program: self.0.binary.display().to_string(), cause: error.to_string() }
+    fn fault(&self, error: &io::Error) -> GitFault {
+        GitFault::Start { program: self.0.binary.display().to_string(), cause: error.to_string() }
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn repository(folder: &Path, namespace: &str) -> Option<PathBuf> {
 }
 
 /// A child before its start.
-pub(crate) struct Call {
+pub(crate) struct GitCall {
     git: Git,
     command: Command,
     settings: Vec<(String, String)>,
@@ -158,7 +158,7 @@ pub(crate) struct Call {
     secrets: Vec<String>,
 }
 
-impl Call {
+impl GitCall {
     /// A setting. Other processes can read it: not for secrets.
     pub(crate) fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((key.into(), value.into()));
@@ -180,7 +180,7 @@ impl Call {
     }
 
     /// A file of mode 0600 in the private folder.
-    pub(crate) fn file(&self, name: &str, content: &str) -> Result<PathBuf, Fault> {
+    pub(crate) fn file(&self, name: &str, content: &str) -> Result<PathBuf, GitFault> {
         let path = self.private.path().join(name);
         let write = || -> io::Result<()> {
             let mut file: File = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -195,7 +195,7 @@ impl Call {
     }
 
     /// Settings with secrets, in the format of a configuration file.
-    pub(crate) fn secret_settings(self, content: &str) -> Result<Self, Fault> {
+    pub(crate) fn secret_settings(self, content: &str) -> Result<Self, GitFault> {
         let path = self.file("settings", content)?;
         Ok(self.environment("GIT_CONFIG_GLOBAL", path))
     }
@@ -207,7 +207,7 @@ impl Call {
     }
 
     /// Starts the child with pipes for its three streams.
-    pub(crate) fn start(mut self) -> Result<Child, Fault> {
+    pub(crate) fn start(mut self) -> Result<Child, GitFault> {
         self.command.env("GIT_CONFIG_COUNT", self.settings.len().to_string());
         for (number, (key, value)) in self.settings.iter().enumerate() {
             self.command.env(format!("GIT_CONFIG_KEY_{number}"), key).env(format!("GIT_CONFIG_VALUE_{number}"), value);
@@ -218,7 +218,7 @@ impl Call {
     }
 
     /// Runs the child to its end, without input.
-    pub(crate) async fn run(mut self, limits: Limits) -> Result<Finished, Fault> {
+    pub(crate) async fn run(mut self, limits: GitLimits) -> Result<Finished, GitFault> {
         let secrets = std::mem::take(&mut self.secrets);
         self.start()?.finish(limits, &secrets).await
     }

@@ -31,8 +31,8 @@ use jiff::Timestamp;
 use slipway_release::{Artifact, Current, Status};
 
 pub use cache::{Row, Summary};
-use change::{Change, Operation, Outcome};
-pub use fault::Fault;
+use change::{Change, ChangeOutcome, Operation};
+pub use fault::HistoryFault;
 use objects::ObjectReader;
 use repack::Repacker;
 use repository::{Repository, locked};
@@ -114,10 +114,10 @@ pub struct History {
 
 impl History {
     /// Opens the folder, or creates it. Only one process can have it open. `git` repacks in the background.
-    pub fn open(root: &Path, git: Git) -> Result<Self, Fault> {
+    pub fn open(root: &Path, git: Git) -> Result<Self, HistoryFault> {
         disk::folder(root)?;
         let path = root.join(LOCK_FILE);
-        let lock = File::create(&path).map_err(|error| Fault::disk("write", &path, error))?;
+        let lock = File::create(&path).map_err(|error| HistoryFault::disk("write", &path, error))?;
         // A child process between fork and exec holds the lock of a history that was just closed.
         let mut tries = 0..100;
         loop {
@@ -125,25 +125,25 @@ impl History {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if tries.next().is_some() => sleep(Duration::from_millis(10)),
                 Err(TryLockError::WouldBlock) => {
-                    return Err(Fault::Busy(format!("{} is open in another process; the history has one writer", root.display())));
+                    return Err(HistoryFault::Busy(format!("{} is open in another process; the history has one writer", root.display())));
                 }
-                Err(TryLockError::Error(error)) => return Err(Fault::disk("lock", &path, error)),
+                Err(TryLockError::Error(error)) => return Err(HistoryFault::disk("lock", &path, error)),
             }
         }
-        let repacker = Repacker::new(git).map_err(|error| Fault::disk("start a thread to repack", root, error))?;
+        let repacker = Repacker::new(git).map_err(|error| HistoryFault::disk("start a thread to repack", root, error))?;
         Ok(Self { root: root.to_owned(), repositories: Mutex::default(), repacker: Arc::new(repacker), _lock: lock })
     }
 
     /// Records a release, and activates it if its artifact is active.
-    pub fn record(&self, namespace: &str, draft: Draft) -> Result<Recorded, Fault> {
+    pub fn record(&self, namespace: &str, draft: Draft) -> Result<Recorded, HistoryFault> {
         names::release(&draft.name)?;
         let data = &draft.artifact.metadata;
         if !matches!(data.status, Status::Active | Status::PendingEval) {
-            return Err(Fault::Refused(format!("a release begins as active or pending_eval, not as {}", data.status.as_str())));
+            return Err(HistoryFault::Refused(format!("a release begins as active or pending_eval, not as {}", data.status.as_str())));
         }
         if draft.artifact.deployment.namespace != namespace {
             let theirs = &draft.artifact.deployment.namespace;
-            return Err(Fault::Refused(format!("the artifact is of namespace {theirs}; it cannot be recorded in {namespace}")));
+            return Err(HistoryFault::Refused(format!("the artifact is of namespace {theirs}; it cannot be recorded in {namespace}")));
         }
         let change = Change {
             namespace: namespace.to_owned(),
@@ -158,13 +158,13 @@ impl History {
 
     /// Activates a version and archives the one before. `manifest` is as in [`Draft`]. Activating the active version can
     /// change its reason.
-    pub fn activate(&self, namespace: &str, transition: Transition, manifest: Option<String>) -> Result<Recorded, Fault> {
+    pub fn activate(&self, namespace: &str, transition: Transition, manifest: Option<String>) -> Result<Recorded, HistoryFault> {
         let operation = Operation::Activate { version: transition.version, manifest, reason: transition.reason.clone() };
         self.submit(namespace, change(namespace, transition, "active".to_owned(), operation))
     }
 
     /// Sets the status of a version: `rejected` with a reason, for instance.
-    pub fn set_status(&self, namespace: &str, transition: Transition, status: Status) -> Result<Recorded, Fault> {
+    pub fn set_status(&self, namespace: &str, transition: Transition, status: Status) -> Result<Recorded, HistoryFault> {
         let reason = transition.reason.clone();
         let text = reason.as_ref().map_or_else(|| status.as_str().to_owned(), |reason| format!("{}: {reason}", status.as_str()));
         let operation = Operation::SetStatus { version: transition.version, status, reason };
@@ -172,13 +172,13 @@ impl History {
     }
 
     /// Replaces the active release by a tombstone and removes the agent from `deploy/`. Its releases stay.
-    pub fn tombstone(&self, namespace: &str, agent: &str, author: Author, when: Timestamp) -> Result<Recorded, Fault> {
+    pub fn tombstone(&self, namespace: &str, agent: &str, author: Author, when: Timestamp) -> Result<Recorded, HistoryFault> {
         let transition = Transition { agent: agent.to_owned(), version: 0, author, when, reason: None };
         self.submit(namespace, change(namespace, transition, "deleted".to_owned(), Operation::Tombstone))
     }
 
     /// An agent's releases, newest first: those before the version `before`, or from the newest on.
-    pub fn list(&self, namespace: &str, agent: &str, before: Option<u64>, limit: usize) -> Result<Page, Fault> {
+    pub fn list(&self, namespace: &str, agent: &str, before: Option<u64>, limit: usize) -> Result<Page, HistoryFault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(Page { rows: Vec::new(), next: None }) };
         let objects = repository.objects()?;
@@ -211,7 +211,7 @@ impl History {
     }
 
     /// The artifact of one version. Fails if the file is not what was recorded.
-    pub fn release(&self, namespace: &str, agent: &str, version: u64) -> Result<Artifact, Fault> {
+    pub fn release(&self, namespace: &str, agent: &str, version: u64) -> Result<Artifact, HistoryFault> {
         let found = self.read(namespace, agent, |known| known.versions.get(&version).copied())?;
         match found {
             Some((objects, Some(id))) => change::artifact(&objects, id, namespace, agent, version),
@@ -220,15 +220,16 @@ impl History {
     }
 
     /// The status of one version.
-    pub fn status(&self, namespace: &str, agent: &str, version: u64) -> Result<Option<VersionStatus>, Fault> {
+    pub fn status(&self, namespace: &str, agent: &str, version: u64) -> Result<Option<VersionStatus>, HistoryFault> {
         Ok(self.read(namespace, agent, |known| known.statuses.get(&version).cloned())?.and_then(|(_, status)| status))
     }
 
     /// The active release or the tombstone. None for an agent that never had an active release.
-    pub fn current(&self, namespace: &str, agent: &str) -> Result<Option<Current>, Fault> {
+    pub fn current(&self, namespace: &str, agent: &str) -> Result<Option<Current>, HistoryFault> {
         let Some((objects, Some(id))) = self.read(namespace, agent, |known| known.current)? else { return Ok(None) };
-        let damaged =
-            |why: &dyn std::fmt::Display| Fault::damaged(format!("the active release of agent {agent} is not what was written: {why}"));
+        let damaged = |why: &dyn std::fmt::Display| {
+            HistoryFault::damaged(format!("the active release of agent {agent} is not what was written: {why}"))
+        };
         let text = objects.text(id, CURRENT).map_err(|fault| damaged(&fault))?;
         let current = Current::from_yaml(&text).map_err(|fault| damaged(&fault))?;
         let (name, theirs) = match &current {
@@ -242,7 +243,7 @@ impl History {
     }
 
     /// The plain manifest of an agent in `deploy/`, if it has one.
-    pub fn manifest(&self, namespace: &str, agent: &str) -> Result<Option<String>, Fault> {
+    pub fn manifest(&self, namespace: &str, agent: &str) -> Result<Option<String>, HistoryFault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
         let objects = repository.objects()?;
@@ -252,7 +253,7 @@ impl History {
     }
 
     /// All agents that have a history, deleted ones too, in order.
-    pub fn agents(&self, namespace: &str) -> Result<Vec<String>, Fault> {
+    pub fn agents(&self, namespace: &str) -> Result<Vec<String>, HistoryFault> {
         let Some(repository) = self.repository(namespace, false)? else { return Ok(Vec::new()) };
         let objects = repository.objects()?;
         let Some(head) = objects.head()? else { return Ok(Vec::new()) };
@@ -267,7 +268,7 @@ impl History {
     }
 
     /// The agent and version that a release of this name was recorded as.
-    pub fn named(&self, namespace: &str, release: &str) -> Result<Option<(String, Recorded)>, Fault> {
+    pub fn named(&self, namespace: &str, release: &str) -> Result<Option<(String, Recorded)>, HistoryFault> {
         names::release(release)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
         let objects = repository.objects()?;
@@ -278,13 +279,13 @@ impl History {
     }
 
     /// The newest commit of a namespace, in hex.
-    pub fn head(&self, namespace: &str) -> Result<Option<String>, Fault> {
+    pub fn head(&self, namespace: &str) -> Result<Option<String>, HistoryFault> {
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
         Ok(repository.objects()?.head()?.map(|head| head.to_string()))
     }
 
     /// All namespaces that have a repository, in order.
-    pub fn namespaces(&self) -> Result<Vec<String>, Fault> {
+    pub fn namespaces(&self) -> Result<Vec<String>, HistoryFault> {
         let mut found = disk::names(&self.root)?;
         found.retain(|name| self.root.join(name).is_dir());
         Ok(found
@@ -296,7 +297,7 @@ impl History {
     }
 
     /// The path of a namespace's repository, whether it exists or not.
-    pub fn path(&self, namespace: &str) -> Result<PathBuf, Fault> {
+    pub fn path(&self, namespace: &str) -> Result<PathBuf, HistoryFault> {
         names::namespace(namespace)?;
         Ok(self.root.join(format!("{namespace}.git")))
     }
@@ -309,19 +310,26 @@ impl History {
         }
     }
 
-    fn submit(&self, namespace: &str, change: Change) -> Result<Recorded, Fault> {
+    fn submit(&self, namespace: &str, change: Change) -> Result<Recorded, HistoryFault> {
         names::agent(&change.agent)?;
         let create = matches!(change.operation, Operation::Record { .. });
         match self.repository(namespace, create)? {
             Some(repository) => repository.submit(change).map(|outcome| recorded(&outcome)),
             // No release, so no tombstone.
-            None if matches!(change.operation, Operation::Tombstone) => Ok(recorded(&Outcome { version: 0, commit: None, is_new: false })),
-            None => Err(Fault::Missing(format!("namespace {namespace} has no release history yet"))),
+            None if matches!(change.operation, Operation::Tombstone) => {
+                Ok(recorded(&ChangeOutcome { version: 0, commit: None, is_new: false }))
+            }
+            None => Err(HistoryFault::Missing(format!("namespace {namespace} has no release history yet"))),
         }
     }
 
     /// Reads from the cache, and returns the objects of the same commit.
-    fn read<T>(&self, namespace: &str, agent: &str, read: impl Fn(&cache::AgentReleases) -> T) -> Result<Option<(ObjectReader, T)>, Fault> {
+    fn read<T>(
+        &self,
+        namespace: &str,
+        agent: &str,
+        read: impl Fn(&cache::AgentReleases) -> T,
+    ) -> Result<Option<(ObjectReader, T)>, HistoryFault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
         let objects = repository.objects()?;
@@ -332,7 +340,7 @@ impl History {
         Ok(Some((objects, found)))
     }
 
-    fn repository(&self, namespace: &str, create: bool) -> Result<Option<Arc<Repository>>, Fault> {
+    fn repository(&self, namespace: &str, create: bool) -> Result<Option<Arc<Repository>>, HistoryFault> {
         names::namespace(namespace)?;
         let mut repositories = locked(&self.repositories);
         if let Some(repository) = repositories.get(namespace) {
@@ -355,7 +363,7 @@ fn change(namespace: &str, transition: Transition, text: String, operation: Oper
     Change { namespace: namespace.to_owned(), agent: transition.agent, author: transition.author, when: transition.when, text, operation }
 }
 
-fn recorded(outcome: &Outcome) -> Recorded {
+fn recorded(outcome: &ChangeOutcome) -> Recorded {
     let commit = outcome.commit.map(|commit| commit.to_string()).unwrap_or_default();
     Recorded { version: outcome.version, commit, is_new: outcome.is_new }
 }

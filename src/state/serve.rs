@@ -16,7 +16,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Req
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::git::{Call, Git, repository};
+use crate::git::{Git, GitCall, repository};
 use session::Session;
 
 const UPLOAD_PACK: &str = "git-upload-pack";
@@ -41,7 +41,7 @@ const SETTINGS: [(&str, &str); 8] = [
 ];
 
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ServeLimits {
     /// Concurrent children.
     pub children: usize,
     /// Concurrent children of one repository, so that slow readers of one team do not block others.
@@ -54,7 +54,7 @@ pub struct Limits {
     pub body: u64,
 }
 
-impl Default for Limits {
+impl Default for ServeLimits {
     fn default() -> Self {
         Self { children: 8, of_one: 2, queue: Duration::from_mins(1), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
     }
@@ -65,7 +65,7 @@ impl Default for Limits {
 pub struct Serve {
     git: Git,
     folder: PathBuf,
-    limits: Limits,
+    limits: ServeLimits,
     slots: Arc<Semaphore>,
     /// By repository, while requests use it.
     shares: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
@@ -85,7 +85,7 @@ pub fn place(path: &str) -> Option<(&str, &str)> {
 }
 
 impl Serve {
-    pub fn new(git: Git, folder: impl Into<PathBuf>, limits: Limits) -> Self {
+    pub fn new(git: Git, folder: impl Into<PathBuf>, limits: ServeLimits) -> Self {
         Self { git, folder: folder.into(), limits, slots: Arc::new(Semaphore::new(limits.children)), shares: Arc::default() }
     }
 
@@ -136,7 +136,7 @@ impl Serve {
         Ok(fresh(session.into_reply("application/x-git-upload-pack-result", Bytes::new()).await?))
     }
 
-    fn call(&self, options: &[&str], repository: &Path, protocol: Option<&str>) -> Result<Call, Error> {
+    fn call(&self, options: &[&str], repository: &Path, protocol: Option<&str>) -> Result<GitCall, Error> {
         let mut arguments = vec![OsStr::new("upload-pack"), OsStr::new("--strict"), OsStr::new(CLIENT_TIMEOUT)];
         arguments.extend(options.iter().map(OsStr::new));
         arguments.push(repository.as_os_str());

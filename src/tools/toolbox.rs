@@ -380,4 +380,4 @@ impl ToolboxBuilder<'_> {
 }
 
 #[cfg(test)]
-mod config_tests;
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::env;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use slipway_models::Fault;
+use slipway_models::ModelFault;
 use slipway_models::embedding::{self, Embedder};
 
 /// The knowledge bases of one team have few models. When there are more, one is opened again.
@@ -15,7 +15,7 @@ pub(crate) struct Embedders(Mutex<HashMap<String, Arc<dyn Embedder>>>);
 
 impl Embedders {
     /// The embedder of a model such as `builtin:all-minilm-l6-v2`. Opening one reads settings and connects to nothing.
-    pub(crate) fn open(&self, model: &str) -> Result<Arc<dyn Embedder>, Fault> {
+    pub(crate) fn open(&self, model: &str) -> Result<Arc<dyn Embedder>, ModelFault> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = open.get(model) {
             return Ok(Arc::clone(known));

@@ -2,7 +2,7 @@
 
 use slipway_database::Fault as StoreFault;
 use slipway_http::{Error, HeaderValue, StatusCode, header};
-use slipway_models::{Fault, FaultKind};
+use slipway_models::{FaultKind, ModelFault};
 
 /// When a database or a model that is away is worth asking again, in seconds.
 const RETRY_SECONDS: u64 = 2;
@@ -17,7 +17,7 @@ pub(crate) fn of_store(fault: StoreFault) -> Error {
 }
 
 /// The fault's words are fit for the caller: they say what to do and hold no key.
-pub(crate) fn of_model(fault: Fault) -> Error {
+pub(crate) fn of_model(fault: ModelFault) -> Error {
     let (status, wait) = match fault.kind() {
         FaultKind::RateLimited { retry_after } => {
             (StatusCode::SERVICE_UNAVAILABLE, retry_after.map_or(RETRY_SECONDS, |wait| wait.as_secs().max(1)))

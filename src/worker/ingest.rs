@@ -30,7 +30,7 @@ use tracing::{info, warn};
 use crate::embedders::variable;
 use crate::settings::{Database, Refusal, Settings};
 use document::Reader;
-pub(crate) use run::Verdict;
+pub(crate) use run::FinalFailure;
 use run::{Order, Removes, Run};
 use upload::UploadedFile;
 
@@ -109,7 +109,7 @@ async fn prepare(ingestion: &Ingestion, config: &IngestionConfig) -> anyhow::Res
             let words = "another embedding model: all documents are embedded anew, from their sources or from their chunks";
             info!(before = former, now = id, "{words}");
         }
-        ModelUse::Outdated { present } => return Err(Verdict::outdated(&id, &present).into()),
+        ModelUse::Outdated { present } => return Err(FinalFailure::outdated(&id, &present).into()),
     }
     let length = |tokens: i32| u32::try_from(tokens).map_err(|_| anyhow!("a chunk cannot have {tokens} tokens"));
     let size = ChunkSize { tokens: length(config.embedding.chunk_size)?, overlap: length(config.embedding.chunk_overlap)? };

@@ -82,7 +82,7 @@ where
             if let Some(refusal) = error.downcast_ref::<Refusal>() {
                 return ended(&refusal.to_string(), ExitCode::from(REFUSED));
             }
-            let code = if error.is::<ingest::Verdict>() { ExitCode::from(REFUSED) } else { ExitCode::FAILURE };
+            let code = if error.is::<ingest::FinalFailure>() { ExitCode::from(REFUSED) } else { ExitCode::FAILURE };
             ended(&format!("slipway-worker: {error:#}\n"), code)
         }
     }

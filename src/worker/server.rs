@@ -10,7 +10,7 @@ use anyhow::Context;
 use slipway_api::worker::{DELIVER_PATH, TEST_PATH};
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
-use slipway_http::routes::{self, Found, Route};
+use slipway_http::routes::{self, MatchedRoute, Route};
 use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, StatusCode, listen, request_metrics, serve};
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -128,8 +128,8 @@ impl Server {
         let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
         let result = match found {
             None => Err(Error::not_found("there is nothing at this path")),
-            Some(Found { endpoint: None, path, .. }) => Err(routes::method_not_allowed(&ROUTES, path)),
-            Some(Found { endpoint: Some(endpoint), ids, .. }) => self.reply(endpoint, &ids, request).await,
+            Some(MatchedRoute { endpoint: None, path, .. }) => Err(routes::method_not_allowed(&ROUTES, path)),
+            Some(MatchedRoute { endpoint: Some(endpoint), ids, .. }) => self.reply(endpoint, &ids, request).await,
         };
         watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
         result

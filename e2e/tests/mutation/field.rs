@@ -20,7 +20,7 @@ const ONCE_MORE: [&str; 6] = ["absent", "0", "a letter more", "an empty list", "
 
 pub(super) type State = Vec<(Place, Value)>;
 
-pub(super) struct Outcome {
+pub(super) struct FieldOutcome {
     pub field: String,
     pub refused: usize,
     /// Values other than the field's own that would be accepted.
@@ -61,16 +61,16 @@ pub(super) fn state(apart: &Apart, team: &str) -> State {
 }
 
 /// In a team that is, and in the end has to be, as it was before anything in it was mutated.
-pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field: &Field, before: &State) -> Outcome {
+pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field: &Field, before: &State) -> FieldOutcome {
     let name = if base.name.is_empty() { team } else { base.name };
     let patient = Patient { apart, kind, team, name: name.to_owned(), field };
-    let mut outcome = Outcome { field: field.to_string(), refused: 0, accepted: 0, applied: 0, faults: Vec::new(), lost: false };
+    let mut outcome = FieldOutcome { field: field.to_string(), refused: 0, accepted: 0, applied: 0, faults: Vec::new(), lost: false };
     // What an earlier field has brought about may have been put back where it was, and still be on its way elsewhere.
     let whole = match patient.is_back(before).and_then(|()| patient.settled()) {
         Ok(whole) => whole,
         Err(fault) => {
             outcome.faults.push(format!("{field} of {name}: {fault}"));
-            return Outcome { lost: true, ..outcome };
+            return FieldOutcome { lost: true, ..outcome };
         }
     };
     let part = field.part();

@@ -20,7 +20,7 @@ pub(super) struct Kind {
 
 /// One step from a value to a part of it.
 #[derive(Clone)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     Name(String),
     /// Into the elements of a list.
     Item,
@@ -31,7 +31,7 @@ pub(super) enum Step {
 /// A place in a kind's spec or status.
 pub(super) struct Field {
     pub kind: String,
-    pub steps: Vec<Step>,
+    pub steps: Vec<PathStep>,
     /// The kind's schema, and that of each step's end.
     schemas: Vec<Value>,
     /// Whether it lies in an object whose schema the kind has in another place already, as it has terms of affinity.
@@ -60,7 +60,7 @@ impl Kind {
     /// Every place in a part of it (`spec`, `status`), the part itself first.
     pub(super) fn fields(&self, part: &str) -> Vec<Field> {
         let schemas = vec![self.schema.clone(), self.schema["properties"][part].clone()];
-        let first = Field { kind: self.name.clone(), steps: vec![Step::Name(part.to_owned())], schemas, repeated: false };
+        let first = Field { kind: self.name.clone(), steps: vec![PathStep::Name(part.to_owned())], schemas, repeated: false };
         let (mut fields, mut known) = (Vec::new(), BTreeSet::new());
         walk(first, &mut fields, &mut known);
         fields
@@ -69,7 +69,7 @@ impl Kind {
 
 fn walk(field: Field, fields: &mut Vec<Field>, known: &mut BTreeSet<String>) {
     let schema = field.schema().clone();
-    let below = |step: Step, schema: &Value, repeated: bool| Field {
+    let below = |step: PathStep, schema: &Value, repeated: bool| Field {
         kind: field.kind.clone(),
         steps: field.steps.iter().cloned().chain([step]).collect(),
         schemas: field.schemas.iter().cloned().chain([schema.clone()]).collect(),
@@ -78,9 +78,9 @@ fn walk(field: Field, fields: &mut Vec<Field>, known: &mut BTreeSet<String>) {
     let mut inner = Vec::new();
     if let Some(properties) = schema["properties"].as_object() {
         let repeated = field.repeated || !known.insert(schema.to_string());
-        inner.extend(properties.iter().map(|(name, schema)| below(Step::Name(name.clone()), schema, repeated)));
+        inner.extend(properties.iter().map(|(name, schema)| below(PathStep::Name(name.clone()), schema, repeated)));
     }
-    for (step, schema) in [(Step::Item, &schema["items"]), (Step::Entry, &schema["additionalProperties"])] {
+    for (step, schema) in [(PathStep::Item, &schema["items"]), (PathStep::Entry, &schema["additionalProperties"])] {
         if schema.is_object() {
             inner.push(below(step, schema, field.repeated));
         }
@@ -105,7 +105,7 @@ impl Field {
 
     /// The names on the way, the field's own last.
     pub(super) fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
-        self.steps.iter().filter_map(|step| if let Step::Name(name) = step { Some(name.as_str()) } else { None })
+        self.steps.iter().filter_map(|step| if let PathStep::Name(name) = step { Some(name.as_str()) } else { None })
     }
 
     /// What lies beside it in the same object.
@@ -123,9 +123,9 @@ impl Field {
     /// What an object has in this place.
     pub(super) fn of<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.steps.iter().try_fold(object, |value, step| match step {
-            Step::Name(name) => value.get(name),
-            Step::Item => value.get(0),
-            Step::Entry => value.as_object()?.values().next(),
+            PathStep::Name(name) => value.get(name),
+            PathStep::Item => value.get(0),
+            PathStep::Entry => value.as_object()?.values().next(),
         })
     }
 
@@ -137,12 +137,12 @@ impl Field {
     }
 }
 
-fn change_in(value: &mut Value, steps: &[Step], schemas: &[Value], change: &Change) {
+fn change_in(value: &mut Value, steps: &[PathStep], schemas: &[Value], change: &Change) {
     let ([step, steps @ ..], [schema, schemas @ ..]) = (steps, schemas) else { return };
     let key = match step {
-        Step::Name(name) => name.clone(),
-        Step::Entry => value.as_object().and_then(|map| map.keys().next().cloned()).unwrap_or_else(|| "a".to_owned()),
-        Step::Item => {
+        PathStep::Name(name) => name.clone(),
+        PathStep::Entry => value.as_object().and_then(|map| map.keys().next().cloned()).unwrap_or_else(|| "a".to_owned()),
+        PathStep::Item => {
             if !value.is_array() {
                 *value = json!([]);
             }
@@ -195,9 +195,9 @@ impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
         self.steps.iter().try_for_each(|step| match step {
-            Step::Name(name) => write!(f, ".{name}"),
-            Step::Item => write!(f, "[]"),
-            Step::Entry => write!(f, "{{}}"),
+            PathStep::Name(name) => write!(f, ".{name}"),
+            PathStep::Item => write!(f, "[]"),
+            PathStep::Entry => write!(f, "{{}}"),
         })
     }
 }

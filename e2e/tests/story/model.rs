@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::handbook::SENTENCE;
-use crate::servers::{Answer, Asked, LittleServer};
+use crate::servers::{HeardRequest, LittleServer, ServedAnswer};
 
 /// The key that it takes.
 pub(crate) const KEY: &str = "sk-planted-model-5f0c1e";
@@ -30,19 +30,19 @@ pub(crate) fn start(address: SocketAddr) -> LittleServer {
     LittleServer::start(address, answer, |_| None)
 }
 
-fn answer(asked: &Asked) -> Answer {
+fn answer(asked: &HeardRequest) -> ServedAnswer {
     if asked.header("authorization") != format!("Bearer {KEY}") {
         let error =
             json!({"message": "Incorrect API key provided.", "type": "invalid_request_error", "param": null, "code": "invalid_api_key"});
-        return Answer::json(401, &json!({"error": error}));
+        return ServedAnswer::json(401, &json!({"error": error}));
     }
     match (asked.method.as_str(), asked.path.as_str()) {
         ("GET", "/v1/models") => {
             let models = ["guide", "gpt-5-pro", "judge"].map(|id| json!({"id": id, "object": "model", "created": 1, "owned_by": "story"}));
-            Answer::json(200, &json!({"object": "list", "data": models}))
+            ServedAnswer::json(200, &json!({"object": "list", "data": models}))
         }
         ("POST", "/v1/chat/completions") => complete(&asked.json()),
-        _ => Answer::json(404, &json!({"error": {"message": "there is no such page", "type": "invalid_request_error"}})),
+        _ => ServedAnswer::json(404, &json!({"error": {"message": "there is no such page", "type": "invalid_request_error"}})),
     }
 }
 
@@ -52,7 +52,7 @@ enum Said {
     Call { name: &'static str, arguments: Value },
 }
 
-fn complete(asked: &Value) -> Answer {
+fn complete(asked: &Value) -> ServedAnswer {
     let model = asked["model"].as_str().unwrap_or_default();
     let (said, (input, output)) = match model {
         "guide" => (guide(asked), GUIDE_TOKENS),
@@ -61,7 +61,7 @@ fn complete(asked: &Value) -> Answer {
         other => {
             let error =
                 json!({"message": format!("the model {other} does not exist"), "type": "invalid_request_error", "code": "model_not_found"});
-            return Answer::json(404, &json!({"error": error}));
+            return ServedAnswer::json(404, &json!({"error": error}));
         }
     };
     let usage = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
@@ -78,7 +78,7 @@ fn complete(asked: &Value) -> Answer {
     if asked["stream"] != true {
         let mut body = whole("chat.completion", json!([{"index": 0, "message": message, "finish_reason": reason}]));
         body["usage"] = usage;
-        return Answer::json(200, &body);
+        return ServedAnswer::json(200, &body);
     }
     let chunk = |choices: Value| whole("chat.completion.chunk", choices);
     let mut last = chunk(json!([]));
@@ -89,7 +89,7 @@ fn complete(asked: &Value) -> Answer {
         last,
     ];
     let lines = events.map(|event| format!("data: {event}\n\n"));
-    Answer { status: 200, media: "text/event-stream", body: format!("{}data: [DONE]\n\n", lines.concat()) }
+    ServedAnswer { status: 200, media: "text/event-stream", body: format!("{}data: [DONE]\n\n", lines.concat()) }
 }
 
 fn guide(asked: &Value) -> Said {

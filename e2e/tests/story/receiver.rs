@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::servers::{Answer, Asked, LittleServer};
+use crate::servers::{HeardRequest, LittleServer, ServedAnswer};
 
 /// How long ago a message may have been sent that is looked at, in seconds: a story is not longer.
 const STORY_SECONDS: i64 = 3600;
@@ -23,7 +23,7 @@ pub(crate) struct Receiver {
 pub(crate) struct Message {
     pub(crate) id: String,
     pub(crate) body: Value,
-    asked: Asked,
+    asked: HeardRequest,
     /// Whether it was taken.
     pub(crate) taken: bool,
 }
@@ -35,8 +35,8 @@ impl Receiver {
     pub(crate) fn start(address: SocketAddr) -> Self {
         let is_open = Arc::new(AtomicBool::new(true));
         let (answers, keeps) = (Arc::clone(&is_open), Arc::clone(&is_open));
-        let answer = move |_: &Asked| Answer::json(if answers.load(Ordering::SeqCst) { 200 } else { 503 }, &json!({}));
-        let keep = move |asked: &Asked| {
+        let answer = move |_: &HeardRequest| ServedAnswer::json(if answers.load(Ordering::SeqCst) { 200 } else { 503 }, &json!({}));
+        let keep = move |asked: &HeardRequest| {
             let mut asked = asked.clone();
             if !keeps.load(Ordering::SeqCst) {
                 asked.headers.insert(CLOSED.to_owned(), "yes".to_owned());

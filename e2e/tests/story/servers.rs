@@ -16,7 +16,7 @@ const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// What was asked.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct HeardRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     /// By their names in lower case.
@@ -24,7 +24,7 @@ pub(crate) struct Asked {
     pub(crate) body: String,
 }
 
-impl Asked {
+impl HeardRequest {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -36,13 +36,13 @@ impl Asked {
 }
 
 /// What is answered.
-pub(crate) struct Answer {
+pub(crate) struct ServedAnswer {
     pub(crate) status: u16,
     pub(crate) media: &'static str,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl ServedAnswer {
     pub(crate) fn json(status: u16, body: &Value) -> Self {
         Self { status, media: "application/json", body: body.to_string() }
     }
@@ -51,15 +51,15 @@ impl Answer {
 /// It ends with the test's process.
 pub(crate) struct LittleServer {
     pub(crate) url: String,
-    heard: Arc<Mutex<Vec<Asked>>>,
+    heard: Arc<Mutex<Vec<HeardRequest>>>,
 }
 
 impl LittleServer {
     /// One that keeps what `keeps` says of a request, which may be nothing.
     pub(crate) fn start(
         address: SocketAddr,
-        answers: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
-        keeps: impl Fn(&Asked) -> Option<Asked> + Send + Sync + 'static,
+        answers: impl Fn(&HeardRequest) -> ServedAnswer + Send + Sync + 'static,
+        keeps: impl Fn(&HeardRequest) -> Option<HeardRequest> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("nobody can listen at {address}: {error}"));
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -81,18 +81,19 @@ impl LittleServer {
     }
 
     /// What it was asked so far.
-    pub(crate) fn heard(&self) -> Vec<Asked> {
+    pub(crate) fn heard(&self) -> Vec<HeardRequest> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn read(stream: &TcpStream) -> std::io::Result<Asked> {
+fn read(stream: &TcpStream) -> std::io::Result<HeardRequest> {
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let mut words = line.split_whitespace().map(str::to_owned);
-    let mut asked = Asked { method: words.next().unwrap_or_default(), path: words.next().unwrap_or_default(), ..Asked::default() };
+    let mut asked =
+        HeardRequest { method: words.next().unwrap_or_default(), path: words.next().unwrap_or_default(), ..HeardRequest::default() };
     loop {
         line.clear();
         reader.read_line(&mut line)?;
@@ -106,8 +107,8 @@ fn read(stream: &TcpStream) -> std::io::Result<Asked> {
     Ok(asked)
 }
 
-fn write(mut stream: &TcpStream, answer: &Answer) -> std::io::Result<()> {
-    let Answer { status, media, body } = answer;
+fn write(mut stream: &TcpStream, answer: &ServedAnswer) -> std::io::Result<()> {
+    let ServedAnswer { status, media, body } = answer;
     let length = body.len();
     write!(stream, "HTTP/1.1 {status} -\r\nContent-Type: {media}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")?;
     stream.flush()

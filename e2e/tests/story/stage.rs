@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use slipway_e2e::page::{Step, steps};
+use slipway_e2e::page::{PageStep, steps};
 use slipway_e2e::{Agent, Api, Call, ROOT, Team, kubectl, platform, poll};
 use slipway_peers::repository;
 
 use crate::follower::Follower;
 use crate::receiver::Receiver;
-use crate::servers::{Answer, LittleServer};
+use crate::servers::{LittleServer, ServedAnswer};
 use crate::shell::Shell;
 use crate::{handbook, model};
 
@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     pub(crate) harbor: Team,
     pub(crate) depot: Team,
     _clean: Clean,
-    steps: Vec<Step>,
+    steps: Vec<PageStep>,
     played: BTreeSet<usize>,
     pub(crate) api: Api,
     pub(crate) tide: LittleServer,
@@ -52,7 +52,8 @@ impl Stage {
         let (harbor, depot) = (Team::called("harbor"), Team::called("depot"));
         let address = || platform::on_the_node().unwrap_or_else(|| panic!("pods reach servers only where the node is this machine"));
         let model = model::start(address());
-        let tide = LittleServer::start(address(), |_| Answer::json(200, &json!({"high_water": "06:12"})), |asked| Some(asked.clone()));
+        let tide =
+            LittleServer::start(address(), |_| ServedAnswer::json(200, &json!({"high_water": "06:12"})), |asked| Some(asked.clone()));
         let hook = Receiver::start(address());
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("handbook.pdf"), handbook::pdf()).unwrap();

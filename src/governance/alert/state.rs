@@ -21,7 +21,7 @@ pub struct Open {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum AlertStep {
     /// There is no alert and no cause for one.
     Rest,
     /// Should the value stay, there will be an alert: it has been due since then.
@@ -55,7 +55,7 @@ impl Limit {
 }
 
 /// What follows from a reading. `since` is that of the last `Wait`, if the step before was one.
-pub fn judge(limit: &Limit, reading: Reading, open: Option<&Open>, since: Option<Timestamp>, now: Timestamp) -> Step {
+pub fn judge(limit: &Limit, reading: Reading, open: Option<&Open>, since: Option<Timestamp>, now: Timestamp) -> AlertStep {
     let Some(open) = open else { return closed(limit, reading, since, now) };
     match reading {
         Reading::Value(value) if value >= limit.calm_below() => {
@@ -63,21 +63,25 @@ pub fn judge(limit: &Limit, reading: Reading, open: Option<&Open>, since: Option
             let level = limit
                 .reached(value)
                 .filter(|level| level.severity > former.severity || level.at > former.at && level.severity == former.severity);
-            Step::Renew { value, level: level.unwrap_or(former), has_risen: level.is_some_and(|level| level.severity > former.severity) }
+            AlertStep::Renew {
+                value,
+                level: level.unwrap_or(former),
+                has_risen: level.is_some_and(|level| level.severity > former.severity),
+            }
         }
-        Reading::Nothing | Reading::Value(_) if now.duration_since(open.last_seen) >= RESOLVE_AFTER => Step::Resolve,
-        Reading::Nothing | Reading::Value(_) => Step::Keep,
+        Reading::Nothing | Reading::Value(_) if now.duration_since(open.last_seen) >= RESOLVE_AFTER => AlertStep::Resolve,
+        Reading::Nothing | Reading::Value(_) => AlertStep::Keep,
     }
 }
 
-fn closed(limit: &Limit, reading: Reading, since: Option<Timestamp>, now: Timestamp) -> Step {
+fn closed(limit: &Limit, reading: Reading, since: Option<Timestamp>, now: Timestamp) -> AlertStep {
     let reached = match reading {
         Reading::Value(value) => limit.reached(value).map(|level| (value, level)),
         Reading::Nothing => None,
     };
-    let Some((value, level)) = reached else { return Step::Rest };
+    let Some((value, level)) = reached else { return AlertStep::Rest };
     let since = since.unwrap_or(now);
-    if now.duration_since(since) >= limit.raise_after() { Step::Raise { value, level } } else { Step::Wait { since } }
+    if now.duration_since(since) >= limit.raise_after() { AlertStep::Raise { value, level } } else { AlertStep::Wait { since } }
 }
 
 #[cfg(test)]

@@ -24,13 +24,13 @@ fn usage() -> Usage {
 }
 
 fn measured() -> Measurements {
-    let score = |mean| Some(Score { mean, source: Source::Slipway });
+    let score = |mean| Some(Score { mean, source: ScoreSource::Slipway });
     Measurements {
         usage: Some(usage()),
         latency_bounds: vec![500, 1000, 3000],
         correctness: score(0.9),
         relevance_to_query: score(0.7),
-        safety: Some(Score { mean: 1.0, source: Source::Mlflow }),
+        safety: Some(Score { mean: 1.0, source: ScoreSource::Mlflow }),
         factual_accuracy: score(0.6),
         min_score: Some(75.0),
         safety_floor: Some(0.8),
@@ -48,7 +48,7 @@ fn a_card_of_which_all_was_measured() {
     // Quality: (80 + 75 + 60) / 3. Safety: (100 + 90 + 50 + 100) / 4. Cost: (50 + 50 + 50) / 3. Compliance: (50 + 80) / 2.
     assert_eq!(scores, [(71.67, Grade::C), (85.0, Grade::B), (50.0, Grade::F), (65.0, Grade::D)]);
     assert_eq!((card.overall, card.grade), (Some(70.33), Some(Grade::C)));
-    assert_eq!((card.coverage, card.not_measured.len(), card.source), (1.0, 0, Source::Mlflow));
+    assert_eq!((card.coverage, card.not_measured.len(), card.source), (1.0, 0, ScoreSource::Mlflow));
     assert_eq!(card.quality.metrics.iter().map(|it| it.status.unwrap().as_str()).collect::<Vec<_>>(), ["ok", "warning", "ok", "warning"]);
 }
 
@@ -56,7 +56,7 @@ fn a_card_of_which_all_was_measured() {
 fn of_nothing_measured_nothing_is_said() {
     for measured in [Measurements::default(), Measurements { usage: Some(Usage::default()), ..Measurements::default() }] {
         let card = card(&measured);
-        assert_eq!((card.overall, card.grade, card.coverage, card.source), (None, None, 0.0, Source::Slipway));
+        assert_eq!((card.overall, card.grade, card.coverage, card.source), (None, None, 0.0, ScoreSource::Slipway));
         assert_eq!(card.not_measured.len(), 13);
         assert!(DimensionName::ALL.iter().all(|name| card.dimension(*name).score.is_none()));
     }
@@ -78,9 +78,9 @@ fn a_missing_dimension_leaves_its_weight_to_others() {
 fn a_number_that_is_no_score_is_not_measured() {
     for mean in [1.5, -0.1, f64::NAN, f64::INFINITY] {
         let mut measured = measured();
-        measured.safety = Some(Score { mean, source: Source::Mlflow });
+        measured.safety = Some(Score { mean, source: ScoreSource::Mlflow });
         let card = card(&measured);
-        assert_eq!((&*card.not_measured, card.source), (&["safety/mean"][..], Source::Slipway), "{mean}");
+        assert_eq!((&*card.not_measured, card.source), (&["safety/mean"][..], ScoreSource::Slipway), "{mean}");
     }
 }
 
@@ -178,7 +178,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
 proptest! {
     #[test]
     fn whatever_rows_say_a_card_keeps_its_bounds(usage in prop::option::of(any_usage()), mean in prop::option::of(any::<f64>())) {
-        let safety = mean.map(|mean| Score { mean, source: Source::Slipway });
+        let safety = mean.map(|mean| Score { mean, source: ScoreSource::Slipway });
         let card = card(&Measurements { usage, safety, latency_bounds: vec![500, 1000, 3000], ..Measurements::default() });
         prop_assert!(card.overall.is_none_or(|overall| (0.0..=100.0).contains(&overall)));
         prop_assert!((0.0..=1.0).contains(&card.coverage));

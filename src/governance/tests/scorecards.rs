@@ -6,14 +6,14 @@ use std::fs;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_database::LATENCY_BOUNDS_MS;
-use slipway_governance::{Dimension, DimensionName, Measurements, Score, Share, Source, Usage, quantile, scorecard};
+use slipway_governance::{Dimension, DimensionName, Measurements, Score, ScoreSource, Share, Usage, quantile, scorecard};
 
 fn share(value: &Value) -> Option<Share> {
     Some(Share { count: value["count"].as_i64()?, of: value["of"].as_i64()? })
 }
 
 fn score(value: &Value) -> Option<Score> {
-    let source = if value["source"] == "mlflow" { Source::Mlflow } else { Source::Slipway };
+    let source = if value["source"] == "mlflow" { ScoreSource::Mlflow } else { ScoreSource::Slipway };
     Some(Score { mean: value["mean"].as_f64()?, source })
 }
 

@@ -20,12 +20,12 @@ use crate::{folder, git};
 /// The answer of the subprocess.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum SubprocessAnswer {
     Skill(Box<SkillSpec>),
     Refused { status: u16, message: String, cause: Option<String> },
 }
 
-impl Answer {
+impl SubprocessAnswer {
     fn of(outcome: Result<SkillSpec, Error>) -> Self {
         match outcome {
             Ok(spec) => Self::Skill(Box::new(spec)),
@@ -41,7 +41,7 @@ impl Answer {
 /// Fetches the skill at `source`, in a Git repository.
 pub async fn find_skill(allow: &[Allowed], source: &str) -> io::Result<String> {
     limit_memory(ImportKind::Git)?;
-    Ok(serde_json::to_string(&Answer::of(fetched(allow, source).await))?)
+    Ok(serde_json::to_string(&SubprocessAnswer::of(fetched(allow, source).await))?)
 }
 
 /// Unpacks the skill in the zip archive of `length` bytes at offset `start` of standard input, which must be a file. `path` is
@@ -49,7 +49,7 @@ pub async fn find_skill(allow: &[Allowed], source: &str) -> io::Result<String> {
 pub fn unpack_skill(start: u64, length: u64, path: &str) -> io::Result<String> {
     limit_memory(ImportKind::Archive)?;
     let archive = Archive { file: File::from(io::stdin().as_fd().try_clone_to_owned()?), start, length };
-    Ok(serde_json::to_string(&Answer::of(unpacked(&archive, path)))?)
+    Ok(serde_json::to_string(&SubprocessAnswer::of(unpacked(&archive, path)))?)
 }
 
 fn limit_memory(kind: ImportKind) -> io::Result<()> {

@@ -19,7 +19,7 @@ use super::http::{Call, Http, HttpLimits, Refusal};
 use super::markup::write_page;
 use super::since::Since;
 use super::{ChangeCursor, Changes, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings};
-use content::{Attachment, Found, List, PageBody, PageHead, Space};
+use content::{Attachment, List, PageBody, PageHead, SearchEntry, Space};
 
 /// Each page's attachments are a request of their own.
 const PAGE_ITEMS: &str = "50";
@@ -156,7 +156,7 @@ impl Confluence {
         );
         let mut query = vec![("cql", cql.as_str()), ("limit", "100"), ("expand", "content.version,content.extensions")];
         query.extend(place.cursor.as_deref().map(|cursor| ("cursor", cursor)));
-        let list: List<Found> = self.ask("rest/api/search", &query, Subject::Search).await?;
+        let list: List<SearchEntry> = self.ask("rest/api/search", &query, Subject::Search).await?;
         let cursor = list.cursor()?;
         let more = cursor.is_some();
         let next = if more {

@@ -56,14 +56,14 @@ async fn traversed(source: &dyn Source) -> Result<(BTreeMap<String, Item>, Vec<S
     let (mut items, mut skipped, mut traversal) = (BTreeMap::new(), Vec::new(), Traversal::begin(source, "t1"));
     loop {
         match traversal.next().await? {
-            Step::Page { items: more, skipped: others, rest } => {
+            TraversalStep::Page { items: more, skipped: others, rest } => {
                 for item in more {
                     assert!(items.insert(item.key.clone(), item).is_none(), "an item came twice");
                 }
                 skipped.extend(others);
                 traversal = rest;
             }
-            Step::Complete(complete) => return Ok((items, skipped, complete)),
+            TraversalStep::Complete(complete) => return Ok((items, skipped, complete)),
         }
     }
 }

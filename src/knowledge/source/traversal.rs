@@ -23,7 +23,7 @@ pub struct Traversal<'a> {
 }
 
 /// What a step of a traversal brings.
-pub enum Step<'a> {
+pub enum TraversalStep<'a> {
     /// Items, and the traversal that goes on behind them.
     Page { items: Vec<Item>, skipped: Vec<Skipped>, rest: Traversal<'a> },
     /// Nothing is left.
@@ -55,9 +55,9 @@ impl<'a> Traversal<'a> {
     }
 
     /// The next page, or the end. After a fault the traversal is gone, and `Traversal::resume` takes up the stored point.
-    pub async fn next(mut self) -> Result<Step<'a>, SourceError> {
+    pub async fn next(mut self) -> Result<TraversalStep<'a>, SourceError> {
         if self.at.ended {
-            return Ok(Step::Complete(Complete { traversal: self.at.traversal, items: self.at.items }));
+            return Ok(TraversalStep::Complete(Complete { traversal: self.at.traversal, items: self.at.items }));
         }
         let Page { items, skipped, next } = self.source.page(self.at.after.as_ref()).await?;
         if next.is_some() && next == self.at.after {
@@ -72,7 +72,7 @@ impl<'a> Traversal<'a> {
         }
         self.at.ended = next.is_none();
         self.at.after = next;
-        Ok(Step::Page { items, skipped, rest: self })
+        Ok(TraversalStep::Page { items, skipped, rest: self })
     }
 }
 

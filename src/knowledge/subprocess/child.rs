@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Limits;
+use super::ExtractionLimits;
 use super::line::{Ended, Line};
 use crate::extract::{Summary, extractor};
 use crate::{Block, Format, Unreadable};
@@ -19,7 +19,7 @@ const PROGRAM_MEBIBYTES: u64 = 512;
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// The arguments of `child_main`: the format, the limits of memory (MiB) and processor (s), and the file.
-pub(super) fn arguments(format: Format, file: &Path, limits: &Limits) -> [OsString; 5] {
+pub(super) fn arguments(format: Format, file: &Path, limits: &ExtractionLimits) -> [OsString; 5] {
     let seconds = limits.cpu.as_secs().max(1);
     ["extract".into(), format.name().into(), limits.memory_mebibytes.to_string().into(), seconds.to_string().into(), file.into()]
 }

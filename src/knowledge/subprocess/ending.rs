@@ -5,13 +5,13 @@ use std::process::ExitStatus;
 
 use rustix::process::Signal;
 
-use super::Limits;
+use super::ExtractionLimits;
 use crate::Unreadable;
 
 /// The exit code of a Rust program that panicked.
 const PANICKED: i32 = 101;
 
-pub(super) fn fault(status: ExitStatus, said: &str, limits: &Limits) -> Unreadable {
+pub(super) fn fault(status: ExitStatus, said: &str, limits: &ExtractionLimits) -> Unreadable {
     let is = |signal: Signal| status.signal() == Some(signal.as_raw());
     let memory = || Unreadable::TooLarge(format!("it takes more than {} MiB of memory to read", limits.memory_mebibytes));
     if is(Signal::XCPU) {

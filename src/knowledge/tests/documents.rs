@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slipway_knowledge::extract::{SNIFFED_BYTES, Summary};
-use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Block, BlockKind, Format, Unreadable};
 use tokio::task::JoinSet;
 
-const LIMITS: Limits = Limits { memory_mebibytes: 256, cpu: Duration::from_mins(1), wait: Duration::from_mins(2), output_bytes: 64 << 20 };
+const LIMITS: ExtractionLimits =
+    ExtractionLimits { memory_mebibytes: 256, cpu: Duration::from_mins(1), wait: Duration::from_mins(2), output_bytes: 64 << 20 };
 /// How many of the manuals' pages are read.
 const PAGES: usize = 300;
 

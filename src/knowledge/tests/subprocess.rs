@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use slipway_knowledge::extract::Summary;
-use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Block, BlockKind, Format, Unreadable};
 use tempfile::NamedTempFile;
 
@@ -32,7 +32,7 @@ async fn all(mut extraction: Extraction) -> (Vec<Block>, Result<Summary, Unreada
 }
 
 /// A program that behaves as the script says.
-async fn said(script: &str, limits: Limits) -> (Vec<Block>, Result<Summary, Unreadable>) {
+async fn said(script: &str, limits: ExtractionLimits) -> (Vec<Block>, Result<Summary, Unreadable>) {
     let program = ["/bin/sh", "-c", script].map(OsString::from);
     all(Extraction::start(&program, Format::Text, Path::new("/dev/null"), limits).unwrap()).await
 }
@@ -48,18 +48,19 @@ async fn until(done: impl Fn() -> bool) {
 #[tokio::test]
 async fn blocks_and_the_summary_come_through() {
     let text = file("One\n\nzwei \u{1f600}\n".as_bytes());
-    let (blocks, summary) = all(Extraction::start(&program(), Format::Text, text.path(), Limits::default()).unwrap()).await;
+    let (blocks, summary) = all(Extraction::start(&program(), Format::Text, text.path(), ExtractionLimits::default()).unwrap()).await;
     let block = |text: &str| Block { kind: BlockKind::Paragraph, text: text.into(), page: None };
     assert_eq!((blocks, summary.unwrap()), (vec![block("One"), block("zwei \u{1f600}")], Summary::default()));
-    let missing = Extraction::start(&program(), Format::Text, Path::new("/nowhere"), Limits::default()).unwrap();
+    let missing = Extraction::start(&program(), Format::Text, Path::new("/nowhere"), ExtractionLimits::default()).unwrap();
     assert!(matches!(all(missing).await.1, Err(Unreadable::Io(_))));
-    assert!(Extraction::start(&["/no/such/program".into()], Format::Text, text.path(), Limits::default()).is_err());
-    assert!(Extraction::start(&[], Format::Text, text.path(), Limits::default()).is_err());
+    assert!(Extraction::start(&["/no/such/program".into()], Format::Text, text.path(), ExtractionLimits::default()).is_err());
+    assert!(Extraction::start(&[], Format::Text, text.path(), ExtractionLimits::default()).is_err());
 }
 
 #[tokio::test]
 async fn each_limit_says_which_it_is() {
-    let limits = Limits { memory_mebibytes: 64, cpu: Duration::from_secs(1), wait: Duration::from_secs(2), output_bytes: 1 << 20 };
+    let limits =
+        ExtractionLimits { memory_mebibytes: 64, cpu: Duration::from_secs(1), wait: Duration::from_secs(2), output_bytes: 1 << 20 };
     let block = r#"{"block": {"kind": "paragraph", "text": "x"}}"#;
     for (script, says) in [
         ("kill -XCPU $$", "more than 1 s of the processor"),
@@ -83,7 +84,8 @@ async fn each_limit_says_which_it_is() {
 
 #[tokio::test]
 async fn real_limits_end_hostile_documents() {
-    let limits = |memory_mebibytes, seconds| Limits { memory_mebibytes, cpu: Duration::from_secs(seconds), ..Limits::default() };
+    let limits =
+        |memory_mebibytes, seconds| ExtractionLimits { memory_mebibytes, cpu: Duration::from_secs(seconds), ..ExtractionLimits::default() };
     let signs = file(&vec![b'<'; 24 << 20]);
     let (_, outcome) = all(Extraction::start(&program(), Format::Html, signs.path(), limits(40, 60)).unwrap()).await;
     assert_eq!(outcome.unwrap_err().to_string(), "the document is too large: it takes more than 40 MiB of memory to read");
@@ -100,7 +102,7 @@ async fn real_limits_end_hostile_documents() {
 
 #[tokio::test]
 async fn a_slow_reader_is_not_held_against_the_subprocess() {
-    let limits = Limits { wait: Duration::from_secs(2), ..Limits::default() };
+    let limits = ExtractionLimits { wait: Duration::from_secs(2), ..ExtractionLimits::default() };
     let text = file("word\n\n".repeat(100).as_bytes());
     let mut extraction = Extraction::start(&program(), Format::Text, text.path(), limits).unwrap();
     let mut count = 0;
@@ -118,7 +120,7 @@ async fn a_dropped_extraction_leaves_nothing_behind() {
     let told = NamedTempFile::new().unwrap();
     let script = format!("PATH=/usr/bin:/bin; touch $TMPDIR/x; sleep 600 & echo $$ $! $TMPDIR >{}; wait", told.path().display());
     let program = ["/bin/sh", "-c", &script].map(OsString::from);
-    let extraction = Extraction::start(&program, Format::Text, Path::new("/dev/null"), Limits::default()).unwrap();
+    let extraction = Extraction::start(&program, Format::Text, Path::new("/dev/null"), ExtractionLimits::default()).unwrap();
     let written = || fs::read_to_string(told.path()).unwrap();
     until(|| written().ends_with('\n')).await;
     drop(extraction);
@@ -137,7 +139,7 @@ async fn the_environment_of_the_subprocess_is_empty() {
     assert!(std::env::var_os("PATH").is_some(), "there is something to hide");
     let script = r#"names=$(/usr/bin/tr '\0' '\n' < /proc/$$/environ | /usr/bin/cut -d= -f1 | /usr/bin/tr '\n' ' ')
         echo "{\"block\": {\"kind\": \"paragraph\", \"text\": \"$names\"}}"; echo '{"ended": {"summary": {"pages": null, "notes": []}}}'"#;
-    let (blocks, outcome) = said(script, Limits::default()).await;
+    let (blocks, outcome) = said(script, ExtractionLimits::default()).await;
     assert_eq!((outcome.unwrap(), blocks[0].text.as_str()), (Summary::default(), "TMPDIR "));
 }
 

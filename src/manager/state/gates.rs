@@ -27,7 +27,7 @@ use slipway_http::{Error, HeaderValue, header};
 use tokio::time::{sleep, timeout};
 
 use crate::keys::callback::CallbackKeySource;
-use subject::{Found, Seen};
+use subject::{Seen, SubjectScore};
 
 /// The longest request of REST, whose own bound is 64 KiB.
 pub(super) const MAX_BODY_BYTES: usize = 128 * 1024;
@@ -65,7 +65,7 @@ const PHASES: [&str; 11] = [
 const ENDED: [&str; 5] = ["Finalising", "Succeeded", "Failed", "Terminating", "Terminated"];
 
 /// What is known of an Agent.
-pub(super) enum Known {
+pub(super) enum KnownAgent {
     Agent(Box<Agent>),
     /// Nothing that could be asked about, for this reason.
     None(&'static str),
@@ -73,7 +73,7 @@ pub(super) enum Known {
     Unknown,
 }
 
-type Agents = Box<dyn Fn(&Key) -> Known + Send + Sync>;
+type Agents = Box<dyn Fn(&Key) -> KnownAgent + Send + Sync>;
 
 pub(super) struct Gates {
     client: Client,
@@ -176,9 +176,9 @@ impl Gates {
         }
         let key = Key::new(&call.namespace, &call.agent);
         let agent = match (self.agents)(&key) {
-            Known::Agent(agent) => agent,
-            Known::None(why) => return Ok(GateAnswer::Refused { why: why.to_owned() }),
-            Known::Unknown => return Ok(GateAnswer::Unknown { subject: None }),
+            KnownAgent::Agent(agent) => agent,
+            KnownAgent::None(why) => return Ok(GateAnswer::Refused { why: why.to_owned() }),
+            KnownAgent::Unknown => return Ok(GateAnswer::Unknown { subject: None }),
         };
         let permit = self.permit(&call.namespace).await?;
         let subject = match subject::of(&agent, self.allow_heuristic) {
@@ -198,11 +198,11 @@ impl Gates {
             }
         };
         Ok(match subject::find(&runs, &subject, agent.uid().as_deref().unwrap_or_default(), call.may_evaluate) {
-            Found::Scored { run, score } => {
+            SubjectScore::Scored { run, score } => {
                 self.tell(permit, &agent, &call.phase, now, scored(score, &run, "the EvaluationRun"));
                 GateAnswer::Scored(score)
             }
-            Found::NoScore(next) => {
+            SubjectScore::NoScore(next) => {
                 if let GateNext::Runs(run) = &next {
                     self.tell(permit, &agent, &call.phase, now, waits(run));
                 }
@@ -222,7 +222,7 @@ impl Gates {
             GateDecision::DefaultApproved => by_default("CanaryGateDefaultApproved", "passed"),
             GateDecision::DefaultRefused => by_default("CanaryGateFailed", "failed"),
         };
-        if let Known::Agent(agent) = (self.agents)(&Key::new(&outcome.namespace, &outcome.agent)) {
+        if let KnownAgent::Agent(agent) = (self.agents)(&Key::new(&outcome.namespace, &outcome.agent)) {
             if matches!(outcome.decision, GateDecision::DefaultApproved | GateDecision::DefaultRefused) {
                 self.insist(Notice::of(&agent, &outcome.phase, now, event));
             } else {

@@ -8,7 +8,7 @@ use slipway_http::{Error, Method, Reply, Request, StatusCode, header};
 use slipway_release::wire::{self, Agents, Entry, Known, MirrorStatus, MirrorTest, Mirrors, Release, Releases, TestStatus, Tested};
 use slipway_release::{Current, Status};
 use slipway_state::git::Git;
-use slipway_state::history::{Fault, History, Row};
+use slipway_state::history::{History, HistoryFault, Row};
 use slipway_state::mirror::{Mirror, Rules, State, Trouble, probe};
 use slipway_state::serve::{Serve, place};
 use tokio::sync::Semaphore;
@@ -23,7 +23,7 @@ use super::mirror_config::MirrorConfig;
 const REPOSITORIES_PREFIX: &str = "/state/";
 /// The repository name for a test of the remote.
 const PROBE_NAMESPACE: &str = "team-default";
-/// The time limit of a test of a remote, shorter than that of who asks.
+/// The time limit of a test of a remote, shorter than the caller's.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Each test runs git twice.
 pub(super) const MAX_TESTS: usize = 2;
@@ -83,7 +83,7 @@ impl StateRoutes {
     }
 
     /// Runs a query of the history, which blocks, on a blocking thread.
-    async fn query<T: Send + 'static>(&self, query: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static) -> Result<T, Error> {
+    async fn query<T: Send + 'static>(&self, query: impl FnOnce(&History) -> Result<T, HistoryFault> + Send + 'static) -> Result<T, Error> {
         let history = self.history.clone();
         tokio::task::spawn_blocking(move || query(&history)).await.map_err(Error::internal)?.map_err(to_http)
     }
@@ -173,12 +173,12 @@ impl StateRoutes {
     }
 }
 
-fn to_http(fault: Fault) -> Error {
+fn to_http(fault: HistoryFault) -> Error {
     match fault {
-        Fault::Refused(why) => Error::bad_request(why),
-        Fault::Missing(why) => Error::not_found(why),
-        Fault::Damaged(why) => Error::new(StatusCode::BAD_GATEWAY, why),
-        fault @ (Fault::Disk { .. } | Fault::Busy(_)) => {
+        HistoryFault::Refused(why) => Error::bad_request(why),
+        HistoryFault::Missing(why) => Error::not_found(why),
+        HistoryFault::Damaged(why) => Error::new(StatusCode::BAD_GATEWAY, why),
+        fault @ (HistoryFault::Disk { .. } | HistoryFault::Busy(_)) => {
             Error::unavailable("the release history cannot be read at the moment").because(fault)
         }
     }
@@ -209,17 +209,17 @@ fn release_entry(row: Row) -> Entry {
 }
 
 /// An agent's state in its repository.
-fn agent_entry(history: &History, namespace: &str, slug: String) -> Result<Known, Fault> {
+fn agent_entry(history: &History, namespace: &str, slug: String) -> Result<Known, HistoryFault> {
     let (active, deleted, fault) = match history.current(namespace, &slug) {
         Ok(Some(Current::Release(artifact))) => (Some(artifact.metadata.version), false, None),
         Ok(Some(Current::Gone(_))) => (None, true, None),
         Ok(None) => (None, false, None),
-        Err(Fault::Damaged(why)) => (None, false, Some(why)),
+        Err(HistoryFault::Damaged(why)) => (None, false, Some(why)),
         Err(fault) => return Err(fault),
     };
     let (manifest, fault) = match history.manifest(namespace, &slug) {
         Ok(manifest) => (manifest, fault),
-        Err(Fault::Damaged(why)) => (None, fault.or(Some(why))),
+        Err(HistoryFault::Damaged(why)) => (None, fault.or(Some(why))),
         Err(fault) => return Err(fault),
     };
     Ok(Known { namespace: namespace.to_owned(), slug, active, deleted, manifest, fault })

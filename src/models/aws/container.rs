@@ -9,7 +9,7 @@ use url::{Host, Url};
 
 use super::credentials::{issued, read};
 use super::sign::Keys;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::CredentialService;
 use crate::settings::{self, Variables};
 
@@ -29,20 +29,20 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    pub(super) fn of(variables: Variables<'_>) -> Result<Option<Self>, Fault> {
+    pub(super) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
         let Some((_, address)) = settings::first(variables, &[ADDRESS_VARIABLE]) else { return Ok(None) };
         let url = Url::parse(&address).ok().filter(is_agent).ok_or_else(|| {
             let places = AGENT_ADDRESSES.join(", ");
             let message = format!(
                 "{ADDRESS_VARIABLE} is not the URL of a credentials agent: it takes https://, or http:// on this machine or at {places}"
             );
-            Fault::new(FaultKind::Misconfigured, message)
+            ModelFault::new(FaultKind::Misconfigured, message)
         })?;
         let file = settings::first(variables, &[FILE_VARIABLE]).map(|(_, file)| file);
         Ok(Some(Self { url, file, token: settings::key(variables, &[TOKEN_VARIABLE], "")?, issuer: CredentialService::new(true) }))
     }
 
-    pub(super) async fn keys(&self) -> Result<(Keys, Timestamp), Fault> {
+    pub(super) async fn keys(&self) -> Result<(Keys, Timestamp), ModelFault> {
         let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
         // Read each time, because the cluster rotates it.
         let token = match &self.file {
@@ -54,19 +54,19 @@ impl Container {
             let host = self.url.host_str().unwrap_or_default();
             let message =
                 format!("{SERVICE_NAME} does not answer at {host} of {ADDRESS_VARIABLE}: {why}; see that its agent runs on this node");
-            Fault::new(FaultKind::Unreachable, message)
+            ModelFault::new(FaultKind::Unreachable, message)
         })?;
         let status = answer.status.as_u16();
         if answer.status.is_success() {
             let fields: Value = serde_json::from_str(&answer.text)
-                .map_err(|_| Fault::new(FaultKind::Broken, format!("{SERVICE_NAME} answered with something that is not JSON")))?;
+                .map_err(|_| ModelFault::new(FaultKind::Broken, format!("{SERVICE_NAME} answered with something that is not JSON")))?;
             return issued(SERVICE_NAME, |name| fields[name].as_str().map(str::to_owned), "Token");
         }
         if answer.status.is_server_error() || status == 429 {
-            return Err(Fault::new(FaultKind::Overloaded, format!("{SERVICE_NAME} is overloaded or failed ({status}); try again")));
+            return Err(ModelFault::new(FaultKind::Overloaded, format!("{SERVICE_NAME} is overloaded or failed ({status}); try again")));
         }
         let message = format!("{SERVICE_NAME} gives no keys ({status}); see that the pod's service account is associated with a role");
-        Err(Fault::new(FaultKind::Unauthorized, message))
+        Err(ModelFault::new(FaultKind::Unauthorized, message))
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use super::container::Container;
 use super::sign::Keys;
 use super::web_identity::WebIdentity;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::settings::{self, Variables};
 
 const ID_VARIABLE: &str = "AWS_ACCESS_KEY_ID";
@@ -43,7 +43,7 @@ struct CachedKeys {
 
 impl Credentials {
     /// The first configured source, in the order of AWS's own libraries.
-    pub(crate) fn of(variables: Variables<'_>) -> Result<Option<Self>, Fault> {
+    pub(crate) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
         let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
         let source = match (value(ID_VARIABLE), value(SECRET_VARIABLE)) {
             (Some(id), Some(secret)) => return Ok(Some(Self::Fixed(Arc::new(Keys { id, secret, session: value(SESSION_VARIABLE) })))),
@@ -57,7 +57,7 @@ impl Credentials {
         Ok(source.map(|source| Self::Renewed(Box::new(RenewedKeys { source, kept: Mutex::new(None) }))))
     }
 
-    pub(crate) async fn keys(&self) -> Result<Arc<Keys>, Fault> {
+    pub(crate) async fn keys(&self) -> Result<Arc<Keys>, ModelFault> {
         match self {
             Self::Fixed(keys) => Ok(Arc::clone(keys)),
             Self::Renewed(renewed) => renewed.keys().await,
@@ -66,7 +66,7 @@ impl Credentials {
 }
 
 impl RenewedKeys {
-    async fn keys(&self) -> Result<Arc<Keys>, Fault> {
+    async fn keys(&self) -> Result<Arc<Keys>, ModelFault> {
         // The lock is held while keys are fetched, so that concurrent requests fetch them once.
         let mut kept = self.kept.lock().await;
         let now = Timestamp::now();
@@ -93,7 +93,7 @@ impl RenewedKeys {
 }
 
 impl KeySource {
-    async fn keys(&self) -> Result<(Keys, Timestamp), Fault> {
+    async fn keys(&self) -> Result<(Keys, Timestamp), ModelFault> {
         match self {
             Self::WebIdentity(identity) => identity.keys().await,
             Self::Container(container) => container.keys().await,
@@ -102,13 +102,13 @@ impl KeySource {
 }
 
 /// The fault if only one of two variables is set that belong together.
-pub(super) fn half(set: &str, missing: &str) -> Fault {
-    Fault::new(FaultKind::Misconfigured, format!("{set} is set, and {missing} is not; the one means nothing without the other"))
+pub(super) fn half(set: &str, missing: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Misconfigured, format!("{set} is set, and {missing} is not; the one means nothing without the other"))
 }
 
 /// Reads a rotated token from its file.
-pub(super) fn read(variable: &str, path: &str) -> Result<String, Fault> {
-    let unusable = |why: &str| Fault::new(FaultKind::MissingKey, format!("the file of {variable}, {path}, {why}"));
+pub(super) fn read(variable: &str, path: &str) -> Result<String, ModelFault> {
+    let unusable = |why: &str| ModelFault::new(FaultKind::MissingKey, format!("the file of {variable}, {path}, {why}"));
     let text = std::fs::read_to_string(path).map_err(|error| unusable(&format!("cannot be read: {error}")))?;
     let token = text.trim();
     if token.is_empty() || token.contains(char::is_control) {
@@ -118,12 +118,12 @@ pub(super) fn read(variable: &str, path: &str) -> Result<String, Fault> {
 }
 
 /// The keys in a service's answer.
-pub(super) fn issued(by: &str, mut field: impl FnMut(&str) -> Option<String>, session: &str) -> Result<(Keys, Timestamp), Fault> {
+pub(super) fn issued(by: &str, mut field: impl FnMut(&str) -> Option<String>, session: &str) -> Result<(Keys, Timestamp), ModelFault> {
     let mut needed = |name: &str| {
         let value = field(name).filter(|value| !value.is_empty());
-        value.ok_or_else(|| Fault::new(FaultKind::Broken, format!("{by} answered without {name}")))
+        value.ok_or_else(|| ModelFault::new(FaultKind::Broken, format!("{by} answered without {name}")))
     };
     let keys = Keys { id: needed("AccessKeyId")?, secret: needed("SecretAccessKey")?, session: Some(needed(session)?) };
     let expires = needed("Expiration")?.parse();
-    Ok((keys, expires.map_err(|_| Fault::new(FaultKind::Broken, format!("{by} answered with an Expiration that is no time")))?))
+    Ok((keys, expires.map_err(|_| ModelFault::new(FaultKind::Broken, format!("{by} answered with an Expiration that is no time")))?))
 }

@@ -8,7 +8,7 @@ use url::{Url, form_urlencoded};
 
 use super::credentials::{half, issued, read};
 use super::sign::Keys;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::{CredentialResponse, CredentialService};
 use crate::settings::{self, Variables};
 
@@ -30,7 +30,7 @@ pub(crate) struct WebIdentity {
 }
 
 impl WebIdentity {
-    pub(super) fn of(variables: Variables<'_>) -> Result<Option<Self>, Fault> {
+    pub(super) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
         let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
         let (file, role) = match (value(FILE_VARIABLE), value(ROLE_VARIABLE)) {
             (Some(file), Some(role)) => (file, role),
@@ -47,7 +47,7 @@ impl WebIdentity {
         Ok(Some(Self { file, role, session, url, issuer: CredentialService::new(false) }))
     }
 
-    pub(super) async fn keys(&self) -> Result<(Keys, Timestamp), Fault> {
+    pub(super) async fn keys(&self) -> Result<(Keys, Timestamp), ModelFault> {
         // Read each time, because the cluster rotates it.
         let token = read(FILE_VARIABLE, &self.file)?;
         let form = form_urlencoded::Serializer::new(String::new())
@@ -60,7 +60,7 @@ impl WebIdentity {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"))]);
         let answer = self.issuer.post(&self.url, &headers, &form).await.map_err(|why| {
             let host = self.url.host_str().unwrap_or_default();
-            Fault::new(FaultKind::Unreachable, format!("{SERVICE_NAME} cannot be reached at {host}: {why}"))
+            ModelFault::new(FaultKind::Unreachable, format!("{SERVICE_NAME} cannot be reached at {host}: {why}"))
         })?;
         if answer.status.is_success() {
             return issued(SERVICE_NAME, |name| element(&answer.text, name).map(str::to_owned), "SessionToken");
@@ -68,20 +68,20 @@ impl WebIdentity {
         Err(self.refused(&answer).without(&token))
     }
 
-    fn refused(&self, answer: &CredentialResponse) -> Fault {
+    fn refused(&self, answer: &CredentialResponse) -> ModelFault {
         let code = element(&answer.text, "Code").unwrap_or_default();
         let said: String =
             element(&answer.text, "Message").unwrap_or_default().chars().filter(|char| !char.is_control()).take(MAX_QUOTE_CHARS).collect();
         let status = answer.status.as_u16();
         if answer.status.is_server_error() || status == 429 || code == "IDPCommunicationError" {
-            return Fault::new(FaultKind::Overloaded, format!("{SERVICE_NAME} is overloaded or failed ({status} {code}); try again"));
+            return ModelFault::new(FaultKind::Overloaded, format!("{SERVICE_NAME} is overloaded or failed ({status} {code}); try again"));
         }
         let message = format!(
             "{SERVICE_NAME} gives no keys of {ROLE_VARIABLE}, {}, for the token of {FILE_VARIABLE} ({status} {code}: {said}); see that the role trusts \
              the cluster's identity provider and this pod's service account",
             self.role
         );
-        Fault::new(FaultKind::Unauthorized, message)
+        ModelFault::new(FaultKind::Unauthorized, message)
     }
 }
 

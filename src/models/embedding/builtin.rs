@@ -14,7 +14,7 @@ use super::Purpose;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::network::Network;
 use crate::settings::{self, Variables};
-use crate::{Fault, FaultKind};
+use crate::{FaultKind, ModelFault};
 
 const DEFAULT_FOLDER: &str = "/usr/share/slipway/minilm";
 
@@ -44,11 +44,11 @@ struct State {
 }
 
 impl Builtin {
-    pub(super) fn open(dimensions: usize, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(dimensions: usize, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let folder = folder(variables);
         if !folder.join("model.safetensors").is_file() {
             let why = "there is no model.safetensors; RUNTIME_EMBEDDING_DIR names the folder with the files of all-MiniLM-L6-v2";
-            return Err(Fault::new(
+            return Err(ModelFault::new(
                 FaultKind::Misconfigured,
                 format!("the built-in embedding model is not in {}: {why}", folder.display()),
             ));
@@ -78,7 +78,7 @@ impl EmbeddingApi for Builtin {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let permits = Arc::clone(&shared.permits);
-            let ended = || Fault::new(FaultKind::Broken, "the built-in embedding model ended in the middle of its work; try again");
+            let ended = || ModelFault::new(FaultKind::Broken, "the built-in embedding model ended in the middle of its work; try again");
             let seat = permits.acquire_owned().await.map_err(|_| ended())?;
             let work = tokio::task::spawn_blocking(move || {
                 let _seat = seat;
@@ -99,7 +99,7 @@ impl SharedNetwork {
     }
 
     /// The network; reads the files on first use, while other callers wait on their blocking threads.
-    fn network(&self) -> Result<Arc<Network>, Fault> {
+    fn network(&self) -> Result<Arc<Network>, ModelFault> {
         let mut state = lock(&self.state);
         if let Some(network) = &state.network {
             return Ok(Arc::clone(network));
@@ -139,11 +139,11 @@ async fn drop_when_idle(shared: Weak<SharedNetwork>, mut due: Instant) {
     }
 }
 
-fn read(folder: &Path, dimensions: usize) -> Result<Network, Fault> {
+fn read(folder: &Path, dimensions: usize) -> Result<Network, ModelFault> {
     let network = Network::read(folder)?;
     if network.dimensions() != dimensions {
         let why = format!("gives {} dimensions where {dimensions} are needed", network.dimensions());
-        return Err(Fault::new(FaultKind::Misconfigured, format!("the embedding model in {} {why}", folder.display())));
+        return Err(ModelFault::new(FaultKind::Misconfigured, format!("the embedding model in {} {why}", folder.display())));
     }
     Ok(network)
 }

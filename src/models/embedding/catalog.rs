@@ -7,7 +7,7 @@ use super::ollama::Ollama;
 use super::openai::OpenAi;
 use super::vertex_ai::VertexAi;
 use super::{Embedder, Purpose};
-use crate::{Fault, FaultKind};
+use crate::{FaultKind, ModelFault};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provider {
@@ -106,7 +106,7 @@ pub(super) struct ResolvedModel {
 
 /// Opens an embedder by name. A missing key fails the first `embed`, as keys may be added later; an unknown name and invalid
 /// settings fail here.
-pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Embedder>, Fault> {
+pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Embedder>, ModelFault> {
     let chosen = choose(uri)?;
     let source: Box<dyn EmbeddingApi> = match chosen.provider {
         Provider::Builtin => Box::new(Builtin::open(chosen.dimensions, variables)?),
@@ -118,12 +118,12 @@ pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box
 }
 
 /// The most tokens of a text that a model reads at once. An estimate of 512 for models that are not in the catalog.
-pub fn window(uri: &str) -> Result<u32, Fault> {
+pub fn window(uri: &str) -> Result<u32, ModelFault> {
     Ok(choose(uri)?.window())
 }
 
-pub(super) fn choose(uri: &str) -> Result<ResolvedModel, Fault> {
-    let wrong = |why: &str| Fault::new(FaultKind::UnknownModel, format!("the embedding model `{uri}` {why}"));
+pub(super) fn choose(uri: &str) -> Result<ResolvedModel, ModelFault> {
+    let wrong = |why: &str| ModelFault::new(FaultKind::UnknownModel, format!("the embedding model `{uri}` {why}"));
     let (name, asked) = match uri.trim().split_once('?') {
         Some((name, query)) => match query.strip_prefix("dimensions=").and_then(|length| length.parse::<usize>().ok()) {
             Some(length) if (1..=MAX_DIMENSIONS).contains(&length) => (name, Some(length)),

@@ -8,12 +8,12 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::catalog::{CatalogEntry, ResolvedModel};
 use super::{Embedder, Purpose, Vector, Vectors};
-use crate::{Fault, FaultKind};
+use crate::{FaultKind, ModelFault};
 
 /// Concurrent batches. More would exceed the rate limits of small accounts.
 const MAX_CONCURRENT_BATCHES: usize = 4;
 
-pub(super) type RawVectors<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, Fault>> + Send + 'a>>;
+pub(super) type RawVectors<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, ModelFault>> + Send + 'a>>;
 
 /// The limits of one request. Bytes are an upper bound of tokens.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ impl CheckedEmbedder {
         Self { id: chosen.id(), dimensions: chosen.dimensions, known: chosen.known, source }
     }
 
-    fn prepared(&self, texts: &[String], purpose: Purpose) -> Result<Vec<String>, Fault> {
+    fn prepared(&self, texts: &[String], purpose: Purpose) -> Result<Vec<String>, ModelFault> {
         let prefix = self.known.map_or("", |known| known.prefix(purpose));
         let prepared = texts.iter().enumerate().map(|(index, text)| {
             if text.trim().is_empty() {
@@ -53,8 +53,8 @@ impl CheckedEmbedder {
         prepared.collect()
     }
 
-    fn validated(&self, asked: usize, raw: Vec<Vec<f32>>) -> Result<Vec<Vector>, Fault> {
-        let broken = |why: String| Fault::new(FaultKind::Broken, format!("{} answered {why}", self.id));
+    fn validated(&self, asked: usize, raw: Vec<Vec<f32>>) -> Result<Vec<Vector>, ModelFault> {
+        let broken = |why: String| ModelFault::new(FaultKind::Broken, format!("{} answered {why}", self.id));
         if raw.len() != asked {
             return Err(broken(format!("{} vectors for {asked} texts", raw.len())));
         }
@@ -90,9 +90,9 @@ impl Embedder for CheckedEmbedder {
     }
 }
 
-pub(super) fn blank(index: usize, texts: usize) -> Fault {
+pub(super) fn blank(index: usize, texts: usize) -> ModelFault {
     let which = format!("text {} of {texts}", index + 1);
-    Fault::new(FaultKind::Refused, format!("{which} is blank: there is nothing to embed; leave it out"))
+    ModelFault::new(FaultKind::Refused, format!("{which} is blank: there is nothing to embed; leave it out"))
 }
 
 /// Splits texts into as few batches as possible, in order. A text that exceeds the limit gets a batch of its own.

@@ -8,7 +8,7 @@ use tiktoken_rs::CoreBPE;
 use super::builtin;
 use super::catalog::{self, Provider, ResolvedModel, Tokenizer};
 use super::vocabulary::Vocabulary;
-use crate::Fault;
+use crate::ModelFault;
 use crate::settings::Variables;
 use crate::tokens::vocabulary;
 
@@ -26,11 +26,11 @@ enum Counter {
 impl EmbeddingTokens {
     /// The counter of a model, named as for `open`. Without the built-in model's folder, other models of its family are
     /// estimated. Loads a vocabulary, which takes a moment and, for models other than BERT's, tens of megabytes.
-    pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Self, Fault> {
+    pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Self, ModelFault> {
         Self::of(&catalog::choose(uri)?, variables)
     }
 
-    pub(super) fn of(model: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn of(model: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let estimate = || Counter::Estimate(tiktoken_rs::o200k_base_singleton());
         Ok(Self(match model.tokenizer() {
             Tokenizer::Bert => match Vocabulary::read(&builtin::folder(variables).join("vocab.txt")) {

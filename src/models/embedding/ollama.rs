@@ -7,9 +7,9 @@ use super::Purpose;
 use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
-use crate::Fault;
+use crate::ModelFault;
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Transport, TransportLimits};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
 
 /// Ollama computes texts one by one, for all clients; small batches stay below the timeouts.
 const BATCH_LIMIT: BatchLimit = BatchLimit { texts: 32, bytes: 256 << 10 };
@@ -21,7 +21,7 @@ pub(super) struct Ollama {
 }
 
 impl Ollama {
-    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
         let transport = Transport::new("Ollama", &chosen.model, TransportLimits::default());
         Ok(Self { url: settings::under(&base, "api/embed")?, model: chosen.model.clone(), transport })
@@ -36,7 +36,7 @@ impl EmbeddingApi for Ollama {
     fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> RawVectors<'_> {
         Box::pin(async move {
             let body = json!({"model": self.model, "input": texts, "truncate": true});
-            let answer = self.transport.json(&Call::json(self.url.clone(), &body)).await?;
+            let answer = self.transport.json(&ProviderCall::json(self.url.clone(), &body)).await?;
             list(&answer, "embeddings")?.iter().map(numbers).collect()
         })
     }

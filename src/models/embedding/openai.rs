@@ -11,8 +11,8 @@ use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers, unreadable};
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Transport, TransportLimits};
-use crate::{Fault, FaultKind};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
+use crate::{FaultKind, ModelFault};
 
 /// OpenAI accepts 2048 texts of 300,000 tokens together; fewer texts keep the JSON answer small.
 const BATCH_LIMIT: BatchLimit = BatchLimit { texts: 64, bytes: 300_000 };
@@ -36,7 +36,7 @@ pub(super) struct OpenAi {
 }
 
 impl OpenAi {
-    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, "OPENAI_BASE_URL", "https://api.openai.com/v1")?;
         Ok(Self {
             url: settings::under(&base, "embeddings")?,
@@ -49,12 +49,12 @@ impl OpenAi {
         })
     }
 
-    fn call(&self, texts: &[String]) -> Result<Call, Fault> {
+    fn call(&self, texts: &[String]) -> Result<ProviderCall, ModelFault> {
         let mut body = json!({"model": self.model, "input": texts});
         if let Some(length) = self.shortened {
             body["dimensions"] = length.into();
         }
-        let call = Call::json(self.url.clone(), &body);
+        let call = ProviderCall::json(self.url.clone(), &body);
         match &self.key {
             Some(key) => Ok(call.header("authorization", key.clone())),
             None if self.needs_no_key => Ok(call),
@@ -78,7 +78,7 @@ impl EmbeddingApi for OpenAi {
 }
 
 /// The vectors, sorted by their index in the answer.
-fn read(answer: &Value) -> Result<Vec<Vec<f32>>, Fault> {
+fn read(answer: &Value) -> Result<Vec<Vec<f32>>, ModelFault> {
     let data = list(answer, "data")?;
     let mut sorted = BTreeMap::new();
     for (place, entry) in data.iter().enumerate() {
@@ -89,9 +89,9 @@ fn read(answer: &Value) -> Result<Vec<Vec<f32>>, Fault> {
 }
 
 /// Cuts texts on a blocking thread, because counting tokens takes long.
-async fn cut_on_blocking_thread(texts: Vec<String>) -> Result<Vec<String>, Fault> {
+async fn cut_on_blocking_thread(texts: Vec<String>) -> Result<Vec<String>, ModelFault> {
     let cut = tokio::task::spawn_blocking(|| texts.into_iter().map(cut).collect());
-    cut.await.map_err(|_| Fault::new(FaultKind::Broken, "a text could not be cut to what the model reads"))
+    cut.await.map_err(|_| ModelFault::new(FaultKind::Broken, "a text could not be cut to what the model reads"))
 }
 
 /// The beginning of a text that fits the model. It is counted in slices, because the tokenizer takes quadratic time on a long

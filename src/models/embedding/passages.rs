@@ -6,7 +6,7 @@ use super::checked::{blank, normalised};
 use super::counter::EmbeddingTokens;
 use super::windows::{Window, windows};
 use super::{Embedder, Purpose, Vector};
-use crate::{Fault, FaultKind};
+use crate::{FaultKind, ModelFault};
 
 /// The most bytes of windows that are copied and sent at once.
 const MAX_BATCH_BYTES: usize = 256 << 10;
@@ -21,7 +21,7 @@ pub struct PassageEmbedder {
 
 impl PassageEmbedder {
     /// Opens a model by its name, as `open` does.
-    pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Self, Fault> {
+    pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Self, ModelFault> {
         let model = catalog::choose(uri)?;
         let tokens = EmbeddingTokens::of(&model, variables)?;
         Ok(Self { embedder: catalog::open(uri, variables)?, room: room(&model, &tokens), tokens })
@@ -37,7 +37,7 @@ impl PassageEmbedder {
     }
 
     /// One vector per text, in order, or a fault that names the text.
-    pub async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, Fault> {
+    pub async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, ModelFault> {
         let mut means: Vec<Mean> = Vec::with_capacity(texts.len());
         let mut batch = Batch::default();
         for (index, text) in texts.iter().enumerate() {
@@ -57,7 +57,7 @@ impl PassageEmbedder {
         means.into_iter().map(Mean::vector).collect()
     }
 
-    async fn read(&self, batch: Batch, means: &mut [Mean]) -> Result<(), Fault> {
+    async fn read(&self, batch: Batch, means: &mut [Mean]) -> Result<(), ModelFault> {
         let vectors = self.embedder.embed(&batch.texts, Purpose::Passage).await?;
         for ((index, tokens), vector) in batch.places.into_iter().zip(vectors) {
             means[index].add(vector, tokens);
@@ -107,8 +107,8 @@ impl Mean {
         }
     }
 
-    fn vector(self) -> Result<Vector, Fault> {
-        let opposed = || Fault::new(FaultKind::Broken, "the windows of a text have opposite vectors");
+    fn vector(self) -> Result<Vector, ModelFault> {
+        let opposed = || ModelFault::new(FaultKind::Broken, "the windows of a text have opposite vectors");
         normalised(self.sum).ok_or_else(opposed)
     }
 }

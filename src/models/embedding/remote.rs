@@ -3,10 +3,10 @@
 use base64::Engine;
 use serde_json::Value;
 
-use crate::{Fault, FaultKind};
+use crate::{FaultKind, ModelFault};
 
 /// A vector as a list of numbers, or as base64 of little-endian f32, which some servers send unasked.
-pub(super) fn numbers(value: &Value) -> Result<Vec<f32>, Fault> {
+pub(super) fn numbers(value: &Value) -> Result<Vec<f32>, ModelFault> {
     let wrong = || unreadable("a vector is not made of numbers");
     if let Some(text) = value.as_str() {
         let bytes = base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| wrong())?;
@@ -19,12 +19,12 @@ pub(super) fn numbers(value: &Value) -> Result<Vec<f32>, Fault> {
 }
 
 /// The list in an answer with one entry per text.
-pub(super) fn list<'a>(answer: &'a Value, name: &str) -> Result<&'a Vec<Value>, Fault> {
+pub(super) fn list<'a>(answer: &'a Value, name: &str) -> Result<&'a Vec<Value>, ModelFault> {
     answer[name].as_array().ok_or_else(|| unreadable(&format!("there is no `{name}`")))
 }
 
-pub(super) fn unreadable(what: &str) -> Fault {
-    Fault::new(FaultKind::Broken, format!("the embeddings cannot be read: {what}; try again"))
+pub(super) fn unreadable(what: &str) -> ModelFault {
+    ModelFault::new(FaultKind::Broken, format!("the embeddings cannot be read: {what}; try again"))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use super::Purpose;
 use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
-use crate::Fault;
+use crate::ModelFault;
 use crate::google::Credentials;
 use crate::settings::Variables;
-use crate::transport::{Call, Transport, TransportLimits};
+use crate::transport::{ProviderCall, Transport, TransportLimits};
 use crate::vertex_ai::VertexEndpoint;
 
 pub(super) struct VertexAi {
@@ -21,7 +21,7 @@ pub(super) struct VertexAi {
 }
 
 impl VertexAi {
-    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
         Ok(Self {
             model: chosen.model.clone(),
             shortened: chosen.shortened,
@@ -59,7 +59,7 @@ impl EmbeddingApi for VertexAi {
     fn vectors(&self, texts: Vec<String>, purpose: Purpose) -> RawVectors<'_> {
         Box::pin(async move {
             let url = self.place.url(&self.credentials, &self.model, "predict").await?;
-            let call = Call::json(url, &self.body(&texts, purpose)).header("authorization", self.credentials.token().await?);
+            let call = ProviderCall::json(url, &self.body(&texts, purpose)).header("authorization", self.credentials.token().await?);
             let answer = self.transport.json(&call).await?;
             list(&answer, "predictions")?.iter().map(|prediction| numbers(&prediction["embeddings"]["values"])).collect()
         })

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::words::words;
-use crate::{Fault, FaultKind};
+use crate::{FaultKind, ModelFault};
 
 /// Longer words are unknown.
 const MAX_WORD_CHARS: usize = 100;
@@ -29,8 +29,8 @@ pub(super) struct Vocabulary {
 
 impl Vocabulary {
     /// `vocab.txt`: a piece on each line, whose number is its own.
-    pub(super) fn read(path: &Path) -> Result<Self, Fault> {
-        let wrong = |why: String| Fault::new(FaultKind::Misconfigured, format!("the vocabulary {} {why}", path.display()));
+    pub(super) fn read(path: &Path) -> Result<Self, ModelFault> {
+        let wrong = |why: String| ModelFault::new(FaultKind::Misconfigured, format!("the vocabulary {} {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
         Self::parse(text).map_err(wrong)
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{FILE_VARIABLE, SCOPE, form, unusable};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::transport::Transport;
 
 #[derive(Deserialize)]
@@ -26,12 +26,12 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) async fn token(&self, transport: &Transport) -> Result<Value, Fault> {
+    pub(super) async fn token(&self, transport: &Transport) -> Result<Value, ModelFault> {
         let assertion = self.assertion(Timestamp::now())?;
         let fields = [("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"), ("assertion", &assertion)];
         let call = form("token_uri", &self.token_uri, &fields)?;
         transport.json(&call).await.map_err(|fault| match fault.kind() {
-            FaultKind::Refused | FaultKind::UnknownModel => Fault::new(
+            FaultKind::Refused | FaultKind::UnknownModel => ModelFault::new(
                 FaultKind::Unauthorized,
                 format!("Google gives no token for the service account of {FILE_VARIABLE}; see that its key still exists"),
             ),
@@ -40,7 +40,7 @@ impl Account {
     }
 
     /// The signed assertion that is exchanged for a token (RFC 7523).
-    pub(super) fn assertion(&self, now: Timestamp) -> Result<String, Fault> {
+    pub(super) fn assertion(&self, now: Timestamp) -> Result<String, ModelFault> {
         let now = now.as_second();
         let header = json!({"alg": "RS256", "typ": "JWT", "kid": self.private_key_id});
         let claims = json!({"iss": self.client_email, "scope": SCOPE, "aud": self.token_uri, "iat": now, "exp": now + 3600});

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::{FILE_VARIABLE, SCOPE, form, nonsense, unusable};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::settings;
-use crate::transport::{Call, Transport};
+use crate::transport::{ProviderCall, Transport};
 
 const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
 
@@ -53,7 +53,7 @@ struct Format {
 }
 
 impl Federation {
-    pub(super) async fn token(&self, transport: &Transport) -> Result<Value, Fault> {
+    pub(super) async fn token(&self, transport: &Transport) -> Result<Value, ModelFault> {
         let subject = self.credential_source.token()?;
         // A token for impersonation only gets the narrowest scope.
         let scope = if self.service_account_impersonation_url.is_some() { IAM_SCOPE } else { SCOPE };
@@ -73,7 +73,7 @@ impl Federation {
         let token = federated["access_token"].as_str().ok_or_else(|| nonsense("no access_token"))?;
         let url = Url::parse(url).map_err(|_| unusable("its service_account_impersonation_url is not a URL"))?;
         let lifetime = format!("{}s", self.service_account_impersonation.token_lifetime_seconds);
-        let call = Call::json(url, &json!({"scope": [SCOPE], "lifetime": lifetime}));
+        let call = ProviderCall::json(url, &json!({"scope": [SCOPE], "lifetime": lifetime}));
         let call = call.header("authorization", settings::secret(&format!("Bearer {token}"), "Google's token")?);
         let advice = "see that the identity may act as the service account (roles/iam.workloadIdentityUser)";
         let answer = transport.json(&call).await.map_err(|fault| refused(fault, token, advice))?;
@@ -86,10 +86,10 @@ impl Federation {
 
 impl TokenSource {
     /// Reads the file each time, because the cluster rotates the token.
-    fn token(&self) -> Result<String, Fault> {
+    fn token(&self) -> Result<String, ModelFault> {
         let path = self.file.as_deref().ok_or_else(|| unusable("its credential_source has no file, and no other source is supported"))?;
         let unreadable = |why: &str| {
-            Fault::new(FaultKind::MissingKey, format!("the token's file that the file of {FILE_VARIABLE} names, {path}, {why}"))
+            ModelFault::new(FaultKind::MissingKey, format!("the token's file that the file of {FILE_VARIABLE} names, {path}, {why}"))
         };
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(&format!("cannot be read: {error}")))?;
         let token = if self.format.kind == "json" {
@@ -102,10 +102,10 @@ impl TokenSource {
     }
 }
 
-fn refused(fault: Fault, token: &str, advice: &str) -> Fault {
+fn refused(fault: ModelFault, token: &str, advice: &str) -> ModelFault {
     if fault.retryable() {
         return fault.without(token);
     }
     let message = format!("Google takes no token by the file of {FILE_VARIABLE}: {}; {advice}", fault.message());
-    Fault::new(FaultKind::Unauthorized, message).without(token)
+    ModelFault::new(FaultKind::Unauthorized, message).without(token)
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::nonsense;
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::CredentialService;
 use crate::settings::{self, Variables};
 
@@ -18,25 +18,25 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    pub(super) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
         let host = settings::first(variables, &[HOST_VARIABLE]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host);
         if host.contains(['/', '@', ' ']) {
             let message = format!("{HOST_VARIABLE} is `{host}`; it takes a host, and a port if need be");
-            return Err(Fault::new(FaultKind::Misconfigured, message));
+            return Err(ModelFault::new(FaultKind::Misconfigured, message));
         }
         Ok(Self { host, issuer: CredentialService::new(true) })
     }
 
-    pub(super) async fn token(&self) -> Result<Value, Fault> {
+    pub(super) async fn token(&self) -> Result<Value, ModelFault> {
         let text = self.get("instance/service-accounts/default/token").await?;
         serde_json::from_str(&text).map_err(|_| nonsense("no JSON"))
     }
 
-    pub(super) async fn project(&self) -> Result<String, Fault> {
+    pub(super) async fn project(&self) -> Result<String, ModelFault> {
         Ok(self.get("project/project-id").await?.trim().to_owned())
     }
 
-    async fn get(&self, what: &str) -> Result<String, Fault> {
+    async fn get(&self, what: &str) -> Result<String, ModelFault> {
         let host = &self.host;
         let absent = |why: &str| {
             let message = format!(
@@ -44,7 +44,7 @@ impl Metadata {
                  the pod's service account is bound to one of Google's",
                 super::FILE_VARIABLE
             );
-            Fault::new(FaultKind::MissingKey, message)
+            ModelFault::new(FaultKind::MissingKey, message)
         };
         let url = Url::parse(&format!("http://{host}/computeMetadata/v1/{what}")).map_err(|error| absent(&error.to_string()))?;
         let headers = HeaderMap::from_iter([(HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google"))]);
@@ -52,7 +52,7 @@ impl Metadata {
         match answer.status {
             status if status.is_success() => Ok(answer.text),
             status if status.is_server_error() => {
-                Err(Fault::new(FaultKind::Overloaded, format!("Google's metadata server failed ({}); try again", status.as_u16())))
+                Err(ModelFault::new(FaultKind::Overloaded, format!("Google's metadata server failed ({}); try again", status.as_u16())))
             }
             status => Err(absent(&status.as_u16().to_string())),
         }

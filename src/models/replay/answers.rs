@@ -129,7 +129,7 @@ pub(super) fn recordings() -> Vec<Recording> {
 }
 
 impl Recording {
-    fn check(&self, pieces: Vec<Result<Piece, crate::fault::Fault>>) {
+    fn check(&self, pieces: Vec<Result<Piece, crate::fault::ModelFault>>) {
         assert_discreet(&pieces);
         let name = self.name;
         let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.unwrap_or_else(|fault| panic!("{name}: {fault}"))).collect();

@@ -10,7 +10,7 @@ use super::answers::recordings;
 use super::server::{Reply, Server};
 use super::{KEY, answer, assert_discreet, limits, model};
 use crate::answer::{Piece, Stop};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Message, Request};
 use crate::provider::Provider;
 use crate::transport::TransportLimits;
@@ -19,7 +19,7 @@ const ANSWER: &[u8] = include_bytes!("../testdata/anthropic/text.sse");
 const OVERLOADED: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":null}"#;
 
 /// The number of pieces before the fault of an answer, and the fault.
-fn fault(mut pieces: Vec<Result<Piece, Fault>>) -> (usize, Fault) {
+fn fault(mut pieces: Vec<Result<Piece, ModelFault>>) -> (usize, ModelFault) {
     assert_discreet(&pieces);
     let last = pieces.pop().expect("something should come");
     let fault = last.expect_err("the answer should fail");
@@ -27,7 +27,7 @@ fn fault(mut pieces: Vec<Result<Piece, Fault>>) -> (usize, Fault) {
     (pieces.len(), fault)
 }
 
-fn succeeded(pieces: &[Result<Piece, Fault>]) -> bool {
+fn succeeded(pieces: &[Result<Piece, ModelFault>]) -> bool {
     pieces.last() == Some(&Ok(Piece::Stopped(Stop::EndTurn)))
 }
 

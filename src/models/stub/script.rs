@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use super::words;
 use crate::answer::{Answer, Model, Piece, Stop, Usage};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Message, Request, Role, ToolCall};
 use crate::provider::Provider;
 
@@ -73,13 +73,13 @@ enum Step {
     Tokens(u64),
     Sleep(Duration),
     Call(ToolCall),
-    Fail(Fault),
+    Fail(ModelFault),
     /// The end of a round.
     End,
 }
 
 /// The steps of the current round.
-fn round(messages: &[Message]) -> Result<Vec<Step>, Fault> {
+fn round(messages: &[Message]) -> Result<Vec<Step>, ModelFault> {
     let said = |message: &Message| message.role == Role::User && results(message).is_empty();
     let at = messages.iter().rposition(said).unwrap_or_default();
     let script = messages.get(at).map(Message::text).unwrap_or_default();
@@ -106,8 +106,8 @@ fn results(message: &Message) -> Vec<&str> {
     results.collect()
 }
 
-fn step(line: &str, id: String, results: &str) -> Result<Step, Fault> {
-    let wrong = |why: &str| Err(Fault::new(FaultKind::Refused, format!("stub-script cannot play `{line}`: {why}")));
+fn step(line: &str, id: String, results: &str) -> Result<Step, ModelFault> {
+    let wrong = |why: &str| Err(ModelFault::new(FaultKind::Refused, format!("stub-script cannot play `{line}`: {why}")));
     let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
     let number = |most: u64| rest.trim().parse().ok().filter(|number| *number <= most);
     Ok(match command {
@@ -121,7 +121,7 @@ fn step(line: &str, id: String, results: &str) -> Result<Step, Fault> {
             None => return wrong("`sleep` takes milliseconds up to 600000"),
         },
         "fail" => match KINDS.into_iter().find(|kind| kind.name() == rest.trim()) {
-            Some(kind) => Step::Fail(Fault::new(kind, format!("the script says `{line}`"))),
+            Some(kind) => Step::Fail(ModelFault::new(kind, format!("the script says `{line}`"))),
             None => return wrong(&format!("a fault is one of {}", KINDS.map(|kind| kind.name()).join(", "))),
         },
         "call" => {
@@ -161,7 +161,7 @@ struct Playing {
 }
 
 impl Playing {
-    async fn next(&mut self) -> Option<Result<Piece, Fault>> {
+    async fn next(&mut self) -> Option<Result<Piece, ModelFault>> {
         if self.over {
             return None;
         }
@@ -197,7 +197,7 @@ impl Playing {
         }
     }
 
-    async fn fragment(&mut self, text: String) -> Option<Result<Piece, Fault>> {
+    async fn fragment(&mut self, text: String) -> Option<Result<Piece, ModelFault>> {
         if !self.pause.is_zero() {
             sleep(self.pause).await;
         }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::message::ToolResult;
 
-    async fn play(messages: Vec<Message>) -> Vec<Result<Piece, Fault>> {
+    async fn play(messages: Vec<Message>) -> Vec<Result<Piece, ModelFault>> {
         Script { window: 1000 }
             .answer(Request { messages, ..Request::default() })
             .filter(|piece| std::future::ready(!matches!(piece, Ok(Piece::Usage(_)))))

@@ -47,7 +47,7 @@ fn model(server: &Server) -> Box<dyn Model> {
     open(Provider::OpenAi, "gpt-4o", &variables).unwrap()
 }
 
-async fn ask(model: &dyn Model, request: Request) -> Vec<Result<Piece, slipway_models::Fault>> {
+async fn ask(model: &dyn Model, request: Request) -> Vec<Result<Piece, slipway_models::ModelFault>> {
     model.answer(request).collect().await
 }
 
@@ -55,7 +55,7 @@ fn user(text: &str) -> Request {
     Request { messages: vec![Message::user(text)], ..Request::default() }
 }
 
-fn text(pieces: &[Result<Piece, slipway_models::Fault>]) -> String {
+fn text(pieces: &[Result<Piece, slipway_models::ModelFault>]) -> String {
     pieces.iter().filter_map(|piece| if let Ok(Piece::Text(text)) = piece { Some(text.as_str()) } else { None }).collect()
 }
 

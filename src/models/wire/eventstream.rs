@@ -2,7 +2,7 @@
 //! its headers, a checksum of both), headers, a payload, and a checksum of everything before. Both
 //! checksums are verified, the first one before the rest of the frame is buffered.
 
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 
 use super::{Event, MAX_EVENT_BYTES, Sink, broken};
 
@@ -15,7 +15,7 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+    pub(super) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), ModelFault> {
         let mut rest = bytes;
         loop {
             let wanted = match length(&self.partial)? {
@@ -35,7 +35,7 @@ impl Parser {
         }
     }
 
-    pub(super) fn finish(&self) -> Result<(), Fault> {
+    pub(super) fn finish(&self) -> Result<(), ModelFault> {
         if self.partial.is_empty() { Ok(()) } else { Err(broken("it ended within a frame")) }
     }
 
@@ -46,7 +46,7 @@ impl Parser {
 }
 
 /// The length of the frame that begins with these bytes, once its prelude is complete.
-fn length(frame: &[u8]) -> Result<Option<usize>, Fault> {
+fn length(frame: &[u8]) -> Result<Option<usize>, ModelFault> {
     let Some(prelude) = frame.get(..PRELUDE_BYTES) else { return Ok(None) };
     let (length, headers) = (number(prelude, 0)? as usize, number(prelude, 4)? as usize);
     if number(prelude, 8)? != checksum(&prelude[..8]) {
@@ -58,7 +58,7 @@ fn length(frame: &[u8]) -> Result<Option<usize>, Fault> {
     Ok(Some(length))
 }
 
-fn event(frame: &[u8]) -> Result<Event, Fault> {
+fn event(frame: &[u8]) -> Result<Event, ModelFault> {
     let (body, _) = frame.split_at(frame.len() - CHECKSUM_BYTES);
     if number(frame, body.len())? != checksum(body) {
         return Err(broken("the checksum of a frame is wrong"));
@@ -85,7 +85,7 @@ struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
     /// A header's name and its value, which is empty unless it is text.
-    fn header(&mut self) -> Result<(&'a [u8], &'a [u8]), Fault> {
+    fn header(&mut self) -> Result<(&'a [u8], &'a [u8]), ModelFault> {
         let length = self.take(1)?[0];
         let name = self.take(usize::from(length))?;
         let value = match self.take(1)?[0] {
@@ -104,14 +104,14 @@ impl<'a> Cursor<'a> {
         Ok((name, value?))
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], ModelFault> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or_else(|| broken("a header is longer than the headers"))?;
         self.0 = rest;
         Ok(taken)
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Result<u32, Fault> {
+fn number(bytes: &[u8], at: usize) -> Result<u32, ModelFault> {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
     four.map(u32::from_be_bytes).ok_or_else(|| broken("a frame is too short"))
 }

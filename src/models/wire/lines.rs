@@ -1,7 +1,7 @@
 //! Splits a byte stream into lines, ended by LF, CR LF or CR, of bounded length. UTF-8 is decoded only in whole lines, so
 //! a character may be split between two reads.
 
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 
 use super::{MAX_EVENT_BYTES, broken};
 
@@ -14,7 +14,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], line: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], line: &mut dyn FnMut(&[u8]) -> Result<(), ModelFault>) -> Result<(), ModelFault> {
         if let [first, rest @ ..] = bytes
             && std::mem::take(&mut self.after_cr)
             && *first == b'\n'
@@ -37,12 +37,12 @@ impl Lines {
         self.hold(bytes)
     }
 
-    pub(crate) fn finish(&mut self, line: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn finish(&mut self, line: &mut dyn FnMut(&[u8]) -> Result<(), ModelFault>) -> Result<(), ModelFault> {
         let rest = std::mem::take(&mut self.partial);
         if rest.is_empty() { Ok(()) } else { line(&rest) }
     }
 
-    fn hold(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    fn hold(&mut self, bytes: &[u8]) -> Result<(), ModelFault> {
         if self.partial.len() + bytes.len() > MAX_EVENT_BYTES {
             return Err(broken("a line is longer than 4 MiB"));
         }

@@ -2,7 +2,7 @@
 //! other fields are ignored, an empty line ends an event. Unlike there, the last event of a stream counts without its empty
 //! line. Why this is not a library: docs/decisions/010-event-streams.md.
 
-use crate::fault::Fault;
+use crate::fault::ModelFault;
 
 use super::lines::Lines;
 use super::{Event, MAX_EVENT_BYTES, Sink, broken};
@@ -23,12 +23,12 @@ struct Partial {
 }
 
 impl Parser {
-    pub(super) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+    pub(super) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), ModelFault> {
         let Self { lines, partial } = self;
         lines.feed(bytes, &mut |line| partial.line(line, sink))
     }
 
-    pub(super) fn finish(&mut self, sink: Sink<'_>) -> Result<(), Fault> {
+    pub(super) fn finish(&mut self, sink: Sink<'_>) -> Result<(), ModelFault> {
         let Self { lines, partial } = self;
         lines.finish(&mut |line| partial.line(line, sink))?;
         partial.dispatch(sink)
@@ -41,7 +41,7 @@ impl Parser {
 }
 
 impl Partial {
-    fn line(&mut self, line: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+    fn line(&mut self, line: &[u8], sink: Sink<'_>) -> Result<(), ModelFault> {
         let line = if std::mem::replace(&mut self.bom_checked, true) { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         if line.is_empty() {
             return self.dispatch(sink);
@@ -66,7 +66,7 @@ impl Partial {
         Ok(())
     }
 
-    fn dispatch(&mut self, sink: Sink<'_>) -> Result<(), Fault> {
+    fn dispatch(&mut self, sink: Sink<'_>) -> Result<(), ModelFault> {
         let event = std::mem::take(&mut self.event);
         if std::mem::take(&mut self.has_data) { sink(event) } else { Ok(()) }
     }

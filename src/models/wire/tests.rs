@@ -15,7 +15,7 @@ fn held(framing: &Framing) -> usize {
 }
 
 /// The events of bytes in these pieces, and the fault that ended parsing.
-fn parsed<'a>(mut framing: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Option<Fault>) {
+fn parsed<'a>(mut framing: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Option<ModelFault>) {
     let mut events = Vec::new();
     for piece in pieces {
         let fed = framing.feed(piece, &mut keep(&mut events));
@@ -27,7 +27,7 @@ fn parsed<'a>(mut framing: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) 
     (events, end)
 }
 
-fn keep(events: &mut Vec<Event>) -> impl FnMut(Event) -> Result<(), Fault> {
+fn keep(events: &mut Vec<Event>) -> impl FnMut(Event) -> Result<(), ModelFault> {
     |event| {
         events.push(event);
         Ok(())
@@ -142,7 +142,7 @@ proptest! {
 
     #[test]
     fn events_come_back_as_they_were_sent(payloads in proptest::collection::vec("[^\r\n]{1,40}", 0..10), cuts in proptest::collection::vec(any::<usize>(), 0..20)) {
-        let data = |events: (Vec<Event>, Option<Fault>)| (events.0.into_iter().map(|event| event.data).collect::<Vec<_>>(), events.1);
+        let data = |events: (Vec<Event>, Option<ModelFault>)| (events.0.into_iter().map(|event| event.data).collect::<Vec<_>>(), events.1);
         let expected: (Vec<_>, _) = (payloads.iter().map(|payload| payload.as_bytes().to_vec()).collect(), None);
         let sse = payloads.iter().fold(String::new(), |sse, payload| sse + "data: " + payload + "\n\n");
         prop_assert_eq!(data(parsed(Framing::sse(), split(sse.as_bytes(), &cuts))), expected.clone());

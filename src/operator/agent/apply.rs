@@ -10,7 +10,7 @@ use slipway_cluster::Key;
 use slipway_cluster::json::hash;
 use slipway_cluster::write;
 
-use super::resolve::{Fault, Plan};
+use super::resolve::{ConditionFault, Plan};
 use super::{Controller, MANAGER, build};
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
@@ -19,13 +19,13 @@ use crate::context::Context;
 /// In a Deployment.
 const RUN_HASH: &str = "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash";
 
-/// What came of it, for one track.
+/// The result of applying the children of one track.
 #[derive(Default)]
 pub(super) struct Applied {
     /// Whether all that was to be applied has been.
     pub is_complete: bool,
     pub outcomes: Vec<(ChildKind, String, Outcome)>,
-    pub fault: Option<Fault>,
+    pub fault: Option<ConditionFault>,
     /// What has yet to go before the rest can be made.
     pub left: Option<String>,
     /// The error behind the fault, where waiting may mend it.
@@ -123,28 +123,29 @@ pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, context
 }
 
 /// Where no address is left for a Service, the API server answers 500: the error is tried again, as addresses come free.
-fn no_address(kind: ChildKind, name: &str, error: &write::Error) -> Option<Fault> {
+fn no_address(kind: ChildKind, name: &str, error: &write::Error) -> Option<ConditionFault> {
     match error {
         write::Error::Api(kube::Error::Api(status)) if kind == ChildKind::Service && status.message.contains("range is full") => {
             let message = format!(
                 "the cluster has no address for Service {name}: {}; delete Services that nobody needs, or have a cluster admin add addresses (a ServiceCIDR, kubectl get servicecidrs)",
                 status.message
             );
-            Some(Fault { reason: "NoServiceAddress", message })
+            Some(ConditionFault { reason: "NoServiceAddress", message })
         }
         _ => None,
     }
 }
 
-fn fault(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<Fault> {
+fn fault(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<ConditionFault> {
     match outcome {
-        Outcome::Taken => Some(Fault {
+        Outcome::Taken => Some(ConditionFault {
             reason: "NameTaken",
             message: format!("{kind:?} {name} exists and does not belong to this Agent; delete it or give the Agent another name"),
         }),
-        Outcome::Refused(why) => {
-            Some(Fault { reason: children::reason_of_refusal(why), message: format!("the API server refused {kind:?} {name}: {why}") })
-        }
+        Outcome::Refused(why) => Some(ConditionFault {
+            reason: children::reason_of_refusal(why),
+            message: format!("the API server refused {kind:?} {name}: {why}"),
+        }),
         _ => None,
     }
 }
@@ -218,7 +219,7 @@ mod tests {
         })
     }
 
-    /// Makes it be there, with so many pods of its template and of all templates.
+    /// The Deployment exists, with `updated` pods of its template and `total` pods of all templates.
     fn there(controller: &Controller, name: &str, image: &str, updated: i32, total: i32) {
         let wanted = deployment(name, image);
         let mut object = wanted.clone();

@@ -27,7 +27,7 @@ use slipway_cluster::write;
 use slipway_release::digest;
 
 use super::apply::Applied;
-use super::resolve::{Fault, Resolved};
+use super::resolve::{ConditionFault, Resolved};
 use super::{Progress, routing};
 use crate::context::Context;
 use decide::decide;
@@ -41,7 +41,7 @@ const ROUNDS: usize = 3;
 /// What came of bringing the canary's workload.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Brought {
-    pub fault: Option<Fault>,
+    pub fault: Option<ConditionFault>,
     /// What it waits for.
     pub waits: Option<String>,
     /// What the pods run that are made from now on.

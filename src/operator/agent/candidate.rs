@@ -1,5 +1,5 @@
 //! The run that decides on a release which waits: made once the release's pods are ready, or are not going to be, which the run
-//! then tells. The state role reads what became of it.
+//! then tells. The state role reads its result.
 
 use kube::Resource;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use slipway_cluster::{Key, write};
 use slipway_release::gate;
 
 use super::apply::Applied;
-use super::pin::{self, Source};
+use super::pin::{self, SpecSource};
 use super::resolve::Resolved;
 use super::{run, track_pods};
 use crate::caches::{ChildKind, Release};
@@ -29,11 +29,11 @@ pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome
         return Ok(());
     }
     let active = match pin::source(agent) {
-        Source::Held(version) | Source::Pinned(version) => {
+        SpecSource::Held(version) | SpecSource::Pinned(version) => {
             let Some(active) = pin::pinned(agent, version, context) else { return Ok(()) };
             Some(active)
         }
-        Source::Spec | Source::Nothing => None,
+        SpecSource::Spec | SpecSource::Nothing => None,
     };
     let (release, active) = (&*held.release, active.as_ref().map(|active| &active.artifact));
     let wanted = gate::run_spec(&release.name, active, &release.artifact);

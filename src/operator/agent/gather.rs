@@ -20,7 +20,7 @@ use crate::caches::guardrail_policy::{CachedPolicy, TeamPolicies};
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::integrations;
 use crate::skill_folder::SkillFolder;
 
@@ -30,11 +30,11 @@ pub(super) struct Seen {
     /// With what their integrations give.
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
     /// Why integrations give Tools nothing, by Tool.
-    pub tool_faults: BTreeMap<String, Fault>,
+    pub tool_faults: BTreeMap<String, ConditionFault>,
     /// Tools, and the Secrets of their integrations, which they use without a label.
     pub opened: BTreeSet<(String, String)>,
     /// The server of its models, if it names an integration for that.
-    pub model: Option<Result<ModelEndpoint, Fault>>,
+    pub model: Option<Result<ModelEndpoint, ConditionFault>>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
     pub skills: Vec<(String, Option<Arc<CachedSkill>>)>,
     /// Those whose folder is held for the release, by Skill: it counts in the place of what the Skill is.
@@ -162,7 +162,7 @@ fn integrated(
     tools: &[(String, Option<Arc<Guarded<Tool>>>)],
     namespace: &str,
     context: &Context,
-) -> (BTreeMap<String, Fault>, BTreeSet<(String, String)>) {
+) -> (BTreeMap<String, ConditionFault>, BTreeSet<(String, String)>) {
     let (mut faults, mut opened) = (BTreeMap::new(), BTreeSet::new());
     for (name, tool) in tools {
         let Some(Ok(tool)) = tool.as_ref().map(|tool| &tool.0) else { continue };

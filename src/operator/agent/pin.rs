@@ -21,7 +21,7 @@ const PAGE_SIZE: u32 = 4;
 
 /// What the stable track of an Agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum SpecSource {
     Spec,
     /// The release of this version, which the Agent is pinned to.
     Pinned(u64),
@@ -31,14 +31,14 @@ pub(super) enum Source {
     Nothing,
 }
 
-pub(super) fn source(agent: &Agent) -> Source {
+pub(super) fn source(agent: &Agent) -> SpecSource {
     let status = agent.status.as_ref();
     let active = status.and_then(|status| status.active_release).and_then(|version| u64::try_from(version).ok());
     match active {
-        Some(version) if pinned_content(agent).is_some() => Source::Pinned(version),
-        Some(version) if is_gated(agent) => Source::Held(version),
-        None if is_gated(agent) => Source::Nothing,
-        _ => Source::Spec,
+        Some(version) if pinned_content(agent).is_some() => SpecSource::Pinned(version),
+        Some(version) if is_gated(agent) => SpecSource::Held(version),
+        None if is_gated(agent) => SpecSource::Nothing,
+        _ => SpecSource::Spec,
     }
 }
 
@@ -58,13 +58,13 @@ pub(super) fn pending_run(agent: &Agent) -> Option<&str> {
 /// Whether a gate keeps the content of the spec from the stable track.
 pub(super) fn is_held(agent: &Agent, context: &Context) -> bool {
     match source(agent) {
-        Source::Nothing => true,
-        Source::Held(version) => {
+        SpecSource::Nothing => true,
+        SpecSource::Held(version) => {
             // What an edited Tool would change is no content.
             let is_other = |active: Arc<Release>| !content_of(agent).same_content(&active.artifact);
             pending_run(agent).is_some() || pinned(agent, version, context).is_some_and(is_other)
         }
-        Source::Spec | Source::Pinned(_) => false,
+        SpecSource::Spec | SpecSource::Pinned(_) => false,
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn pinned(agent: &Agent, version: u64, context: &Context) -> Option<A
 /// The release that says which Tools the stable track uses: the active one, if there is a gate.
 pub(super) fn approved(agent: &Agent, context: &Context) -> Option<Arc<Release>> {
     match source(agent) {
-        Source::Pinned(version) | Source::Held(version) if is_gated(agent) => pinned(agent, version, context),
+        SpecSource::Pinned(version) | SpecSource::Held(version) if is_gated(agent) => pinned(agent, version, context),
         _ => None,
     }
 }
@@ -95,7 +95,7 @@ pub(super) async fn read(agent: &Agent, context: &Context) -> Result<(), write::
 
 async fn read_active(agent: &Agent, context: &Context) -> Result<(), write::Error> {
     let key = Key::of(agent);
-    let (Source::Pinned(version) | Source::Held(version)) = source(agent) else {
+    let (SpecSource::Pinned(version) | SpecSource::Held(version)) = source(agent) else {
         context.caches.pins.remove(&key);
         return Ok(());
     };
@@ -184,13 +184,13 @@ fn artifact(release: &AgentRelease, agent: &Key, version: u64) -> Option<Artifac
 pub(super) fn effective<'a>(agent: &'a Agent, context: &Context) -> Option<Cow<'a, Agent>> {
     let source = source(agent);
     let version = match source {
-        Source::Spec => return Some(Cow::Borrowed(agent)),
-        Source::Nothing => return None,
-        Source::Pinned(version) | Source::Held(version) => version,
+        SpecSource::Spec => return Some(Cow::Borrowed(agent)),
+        SpecSource::Nothing => return None,
+        SpecSource::Pinned(version) | SpecSource::Held(version) => version,
     };
     let release = pinned(agent, version, context)?;
     let mut spec = slipway_release::spec(&release.artifact, &agent.spec).ok()?;
-    if matches!(source, Source::Held(_)) {
+    if matches!(source, SpecSource::Held(_)) {
         // They are no content, so that nothing has to be evaluated for them.
         spec.replicas = agent.spec.replicas;
     }

@@ -25,7 +25,7 @@ use super::{MANAGER, candidate, pin};
 use crate::caches::{ChildKind, Release, ReleasedTools};
 use crate::children::{self, Outcome};
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::integrations;
 
 /// What the API server takes in one ConfigMap.
@@ -34,7 +34,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 /// The Tools that a workload uses, in the order of its Agent, and the server of its models, if it names an integration for that.
 pub(super) struct InForce {
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
-    pub model: Option<Result<ModelEndpoint, Fault>>,
+    pub model: Option<Result<ModelEndpoint, ConditionFault>>,
     /// How they compare with those that there are, where a release says which they are.
     pub differs: Option<Differs>,
 }
@@ -89,11 +89,11 @@ impl Differs {
 
     /// Why a candidate is not evaluated, where something was not kept, or is a Skill that cannot be. Otherwise a full quota
     /// would open a way around the gate.
-    pub(super) fn fault(&self) -> Option<Fault> {
+    pub(super) fn fault(&self) -> Option<ConditionFault> {
         let (lost, version) = (self.named(false), self.version);
         if let Some(why) = self.skills_trouble.as_ref().filter(|_| lost.is_empty()) {
             let message = format!("release v{version} is evaluated once its Skills can be kept as they are approved: {why}");
-            return Some(Fault { reason: "SkillCannotBeKept", message });
+            return Some(ConditionFault { reason: "SkillCannotBeKept", message });
         }
         let reason = match (self.lost.is_empty(), self.lost_skills.is_empty()) {
             (false, _) => "ToolChanged",
@@ -102,7 +102,7 @@ impl Differs {
         };
         let message =
             || format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
-        (!lost.is_empty()).then(|| Fault { reason, message: message() })
+        (!lost.is_empty()).then(|| ConditionFault { reason, message: message() })
     }
 
     /// The Tools, the Skills and the integration that differ, as one says them: those that were kept, or those that were not.
@@ -353,14 +353,14 @@ pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
 }
 
 /// What its integration gives an agent's models now.
-fn model(agent: &Agent, context: &Context) -> Option<Result<ModelEndpoint, Fault>> {
+fn model(agent: &Agent, context: &Context) -> Option<Result<ModelEndpoint, ConditionFault>> {
     let reference = agent.spec.model_integration.as_deref()?;
     let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
     Some(integrations::model(&context.caches, namespace, reference, agent.spec.model_type))
 }
 
 /// A server of models, and what is other than in the release.
-type ReleasedModel = (Result<ModelEndpoint, Fault>, Option<(String, bool)>);
+type ReleasedModel = (Result<ModelEndpoint, ConditionFault>, Option<(String, bool)>);
 
 /// The server of an agent's models that its release has; and where another one is there now, the integration, and whether that of the
 /// release was kept.

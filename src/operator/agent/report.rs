@@ -23,8 +23,8 @@ use slipway_cluster::write;
 
 use super::apply::Applied;
 use super::build::selector;
-use super::pin::{self, Source};
-use super::resolve::{Fault, Resolved};
+use super::pin::{self, SpecSource};
+use super::resolve::{ConditionFault, Resolved};
 use super::{Controller, MANAGER, Progress, canary, flagger, routing};
 use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
@@ -32,7 +32,7 @@ use crate::caches::pods::Problem;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use held::Held;
-use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
+use verdict::{AgentVerdict, DEPLOYMENT_READY, Motion, PROGRESSING};
 
 /// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
 pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::Standing, controller: &Controller) -> Next<write::Error> {
@@ -59,7 +59,7 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::S
             _ => applied.fault.clone(),
         },
         waits: match plan {
-            Resolved::Unknown(_) if pin::source(agent) == Source::Nothing => applied.left.clone(),
+            Resolved::Unknown(_) if pin::source(agent) == SpecSource::Nothing => applied.left.clone(),
             Resolved::Unknown(what) => Some(format!("waiting to read {what}")),
             _ => applied.left.clone(),
         },
@@ -93,7 +93,7 @@ pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::S
 /// All that a status is made from.
 #[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
 pub(super) struct Observed {
-    pub fault: Option<Fault>,
+    pub fault: Option<ConditionFault>,
     pub waits: Option<String>,
     /// None while nobody can say; then what was said before stands.
     pub warnings: Option<Vec<Finding>>,
@@ -170,7 +170,7 @@ fn pods(agent: &str, by_flagger: bool) -> String {
 }
 
 /// Ready has the words. The others have a reason, so that `kubectl describe` says everything once.
-fn findings(verdict: &Verdict, seen: &Observed) -> Vec<Finding> {
+fn findings(verdict: &AgentVerdict, seen: &Observed) -> Vec<Finding> {
     const SEE_READY: &str = "see the condition Ready";
     let moves = |kind, motion, otherwise: &str| {
         if verdict.motion == motion {
@@ -235,7 +235,7 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
     // On the way nothing is worth an Event but what keeps it from getting on.
     let moves = of(now, RECONCILING).is_some_and(|condition| condition.status == "True");
     let warning = ready.status != "True" || moves;
-    // A release that waits is told of by who has made it.
+    // The release controller publishes the Events of a release that waits.
     let quiet = [PROGRESSING, condition::PENDING_EVALUATION].contains(&&*ready.reason);
     let told = turned && !quiet;
     let event = EventSpec { warning, reason: ready.reason.clone(), action: "Report", note: ready.message };
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_an_agent_is_said_once() {
-        let fault = Some(Fault { reason: "ToolNotFound", message: "spec.tools[0]: there is no Tool nope".to_owned() });
+        let fault = Some(ConditionFault { reason: "ToolNotFound", message: "spec.tools[0]: there is no Tool nope".to_owned() });
         for (seen, expected) in [
             (observed(deployment(1, 1, 1, 1)), ["True", "False", "False", "True"]),
             (observed(deployment(2, 1, 2, 3)), ["True", "True", "False", "True"]),

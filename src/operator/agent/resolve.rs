@@ -26,7 +26,7 @@ use super::gather::Seen;
 use super::released_tools::Differs;
 use crate::settings::Settings;
 
-pub(super) use crate::fault::Fault;
+pub(super) use crate::fault::ConditionFault;
 
 pub(super) use skills::Folder;
 
@@ -35,7 +35,7 @@ pub(super) use skills::Folder;
 pub(super) enum Resolved {
     Plan(Plan),
     /// Its author must change something first.
-    Fault(Fault),
+    Fault(ConditionFault),
     /// Something has not been read yet.
     Unknown(&'static str),
 }
@@ -126,12 +126,12 @@ pub(super) fn resolve(agent: &Agent, track: Track, seen: &Seen, settings: &Setti
 }
 
 enum Stop {
-    Fault(Fault),
+    Fault(ConditionFault),
     Unknown(&'static str),
 }
 
 fn fault(reason: &'static str, message: impl Into<String>) -> Stop {
-    Stop::Fault(Fault { reason, message: message.into() })
+    Stop::Fault(ConditionFault { reason, message: message.into() })
 }
 
 fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {

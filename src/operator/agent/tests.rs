@@ -31,7 +31,7 @@ use slipway_cluster::references::Kind;
 
 use super::gather::{self, Seen};
 use super::released_tools::Differs;
-use super::resolve::{Fault, Plan, Resolved, resolve};
+use super::resolve::{ConditionFault, Plan, Resolved, resolve};
 use super::{Controller, build, tracks};
 use crate::caches::ChildKind;
 use crate::caches::guardrail_policy::CachedPolicy;
@@ -114,7 +114,7 @@ fn plan_on(track: Track, yaml: &str, settings: &Settings) -> Plan {
     }
 }
 
-fn fault(yaml: &str, settings: &Settings) -> Fault {
+fn fault(yaml: &str, settings: &Settings) -> ConditionFault {
     match resolved(yaml, settings) {
         Resolved::Fault(fault) => fault,
         _ => panic!("expected a fault of:\n{yaml}"),
@@ -211,11 +211,11 @@ fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
         with(track, Differs { lost, ..Differs::default() })
     };
     let models = |is_kept: bool| Differs { integration: Some(("llm".to_owned(), is_kept)), ..Differs::default() };
-    assert!(matches!(with(Track::Candidate, models(false)), Resolved::Fault(Fault { reason: "IntegrationChanged", .. })));
+    assert!(matches!(with(Track::Candidate, models(false)), Resolved::Fault(ConditionFault { reason: "IntegrationChanged", .. })));
     assert!(matches!(with(Track::Candidate, models(true)), Resolved::Plan(_)));
-    assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(Fault { reason: "ToolChanged", .. })));
+    assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(ConditionFault { reason: "ToolChanged", .. })));
     let skills = Differs { lost_skills: vec!["s".to_owned()], ..Differs::default() };
-    assert!(matches!(with(Track::Candidate, skills), Resolved::Fault(Fault { reason: "SkillChanged", .. })));
+    assert!(matches!(with(Track::Candidate, skills), Resolved::Fault(ConditionFault { reason: "SkillChanged", .. })));
     assert!(matches!(on(Track::Candidate, &[]), Resolved::Plan(_)));
     let Resolved::Plan(plan) = on(Track::Stable, &["t"]) else { panic!("what serves goes on") };
     assert!(plan.warnings.iter().any(|found| (found.kind, found.holds) == (TOOLS_AS_RELEASED, Some(false))), "{:?}", plan.warnings);

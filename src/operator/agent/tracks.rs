@@ -8,7 +8,7 @@ use slipway_api::agent::Storage;
 use slipway_api::{Agent, AgentSpec, Track};
 
 use super::canary::{self, Wants};
-use super::pin::{self, Source};
+use super::pin::{self, SpecSource};
 use super::{released_skills, released_tools};
 use crate::caches::Release;
 use crate::context::Context;
@@ -33,7 +33,7 @@ pub(super) struct Tracks<'a> {
 /// All workloads of an Agent; none while it cannot be said what the stable track runs.
 pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> {
     let mut tracks = Tracks { workloads: Vec::new(), kept: Vec::new() };
-    if pin::source(agent) == Source::Nothing {
+    if pin::source(agent) == SpecSource::Nothing {
         // Whatever ran before the gate was set goes on.
         tracks.kept.push(Track::Stable);
     } else {

@@ -9,7 +9,7 @@ use slipway_database::{Delivery, Waiting};
 use tokio::time::Instant;
 
 use super::receivers::{Receiver, State};
-use super::send::{Batch, Report, Sent};
+use super::send::{Batch, DeliveryReport, Sent};
 use super::{AT_ONCE, AT_ONCE_OF_TEAM, schedule};
 use crate::caches::Caches;
 
@@ -43,7 +43,7 @@ struct Pause {
 }
 
 /// How Integrations differ from what they were.
-pub(super) struct Changes {
+pub(super) struct ReceiverChanges {
     pub gone: Vec<String>,
     /// New ones too: who led before may have missed their change.
     pub other: Vec<String>,
@@ -65,18 +65,18 @@ impl Course {
         }
     }
 
-    pub(super) fn compare(&self, caches: &Caches, receivers: &[Receiver]) -> Changes {
+    pub(super) fn compare(&self, caches: &Caches, receivers: &[Receiver]) -> ReceiverChanges {
         let present: HashMap<String, State> = receivers.iter().map(|receiver| (receiver.uid.clone(), receiver.state(caches))).collect();
         let is_gone = |(uid, state): &(&String, &State)| !present.contains_key(*uid) && state.is_gone(uid, caches);
         let gone = self.seen.iter().filter(is_gone).map(|(uid, _)| uid.clone()).collect();
         let is_other = |(uid, state): &(&String, &State)| self.seen.get(*uid) != Some(*state);
         let other = present.iter().filter(is_other).map(|(uid, _)| uid.clone()).collect();
-        Changes { gone, other, present }
+        ReceiverChanges { gone, other, present }
     }
 
     /// What was to be done about the changes is done.
-    pub(super) fn take(&mut self, changes: Changes) {
-        let Changes { gone, other, present } = changes;
+    pub(super) fn take(&mut self, changes: ReceiverChanges) {
+        let ReceiverChanges { gone, other, present } = changes;
         self.is_dirty |= !(gone.is_empty() && other.is_empty());
         self.pauses.retain(|uid, _| present.contains_key(uid) && !other.contains(uid));
         self.told.retain(|uid, _| present.contains_key(uid));
@@ -149,7 +149,7 @@ impl Course {
     }
 
     /// Whether messages arrive again after some did not.
-    pub(super) fn note(&mut self, report: Report, now: Instant) -> bool {
+    pub(super) fn note(&mut self, report: DeliveryReport, now: Instant) -> bool {
         let uid = &report.integration;
         self.busy.remove(uid);
         self.is_dirty = true;

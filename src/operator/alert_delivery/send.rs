@@ -31,7 +31,7 @@ pub(super) struct Batch {
 }
 
 /// What came of it.
-pub(super) struct Report {
+pub(super) struct DeliveryReport {
     pub integration: String,
     pub delivered: usize,
     /// Whether the last message did not arrive, and how long the receiver asks to be left alone.
@@ -59,10 +59,10 @@ pub(super) enum Sent {
 }
 
 impl AlertDelivery {
-    pub(super) async fn deliver(&self, store: &Store<'_>, batch: Batch) -> Report {
+    pub(super) async fn deliver(&self, store: &Store<'_>, batch: Batch) -> DeliveryReport {
         let context = &*self.context;
         let Batch { receiver, messages, failures, has_told } = batch;
-        let mut report = Report {
+        let mut report = DeliveryReport {
             integration: receiver.uid.clone(),
             delivered: 0,
             failed: false,

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use slipway_database::{Alert, RaisedAlert};
-use slipway_governance::alert::{Limit, Open, Severity, Step, Topic, judge};
+use slipway_governance::alert::{AlertStep, Limit, Open, Severity, Topic, judge};
 
 use super::Watch;
 use super::fleet::Watched;
-use super::readings::Found;
+use super::readings::AgentReadings;
 
 /// The open alerts of all agents.
 pub(super) struct OpenAlerts(HashMap<(String, String, String), Vec<Alert>>);
@@ -32,7 +32,7 @@ impl OpenAlerts {
 /// What is known of an agent.
 pub(super) struct Seen<'a> {
     pub agent: &'a Watched,
-    pub found: &'a Found,
+    pub found: &'a AgentReadings,
     pub minutes_down: f64,
     pub open: &'a [Alert],
 }
@@ -51,12 +51,12 @@ pub(super) struct Standing<'a> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Changes<'a> {
+pub(super) struct AlertChanges<'a> {
     pub standing: Vec<Standing<'a>>,
     pub resolved: Vec<(&'a Watched, Alert)>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> AlertChanges<'a> {
     /// `since` says since when alerts that have not begun are due, `waits` gets the same for the next pass.
     pub(super) fn decide(
         &mut self,
@@ -71,12 +71,12 @@ impl<'a> Changes<'a> {
             let row = seen.open.iter().find(|alert| is_about(alert, limit));
             let (reading, traces) = seen.found.reading(limit, seen.agent, seen.minutes_down);
             match judge(limit, reading, row.and_then(open).as_ref(), since.get(&watch).copied(), now) {
-                Step::Rest => {}
-                Step::Wait { since } => drop(waits.insert(watch, since)),
-                Step::Raise { value, level } => self.stand(seen.agent, limit, (value, level), traces, row, false),
-                Step::Renew { value, level, has_risen } => self.stand(seen.agent, limit, (value, level), traces, row, has_risen),
-                Step::Keep => self.keep(seen.agent, row),
-                Step::Resolve => self.resolved.extend(row.map(|row| (seen.agent, row.clone()))),
+                AlertStep::Rest => {}
+                AlertStep::Wait { since } => drop(waits.insert(watch, since)),
+                AlertStep::Raise { value, level } => self.stand(seen.agent, limit, (value, level), traces, row, false),
+                AlertStep::Renew { value, level, has_risen } => self.stand(seen.agent, limit, (value, level), traces, row, has_risen),
+                AlertStep::Keep => self.keep(seen.agent, row),
+                AlertStep::Resolve => self.resolved.extend(row.map(|row| (seen.agent, row.clone()))),
             }
         }
         // Nobody holds the agent to it any more. What a later version alerts about is left to it.

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use slipway_api::condition::ALERTING;
 use slipway_cluster::Key;
 use slipway_database::{AlertStage, RaisedAlert};
-use slipway_governance::alert::{Limit, Open, Severity, Step, Topic, judge};
+use slipway_governance::alert::{AlertStep, Limit, Open, Severity, Topic, judge};
 
 use super::delivery::Announcements;
 use super::fleet::Watched;
 use super::messages::Outbox;
-use super::readings::Found;
+use super::readings::AgentReadings;
 use crate::alert_delivery::AlertTurn;
 use crate::context::Context;
 
@@ -56,9 +56,9 @@ impl Alerts {
         for agent in fleet {
             let before = open.remove(&agent.key).filter(|standing| standing.uid == agent.row.uid);
             let minutes = down.get(&agent.key).map_or(0.0, |since| now.duration_since(*since).as_secs_f64() / 60.0);
-            let (reading, _) = Found::default().reading(&limit, agent, minutes);
+            let (reading, _) = AgentReadings::default().reading(&limit, agent, minutes);
             match (judge(&limit, reading, before.as_ref().map(|standing| &standing.open), None, now), before) {
-                (Step::Raise { value, level } | Step::Renew { value, level, .. }, before) => {
+                (AlertStep::Raise { value, level } | AlertStep::Renew { value, level, .. }, before) => {
                     let alert = alert(agent, &limit, value);
                     let is_new = before.is_none();
                     let begun = before.map_or(now, |before| before.begun);
@@ -71,7 +71,7 @@ impl Alerts {
                     }
                     still.insert(agent.key.clone(), standing);
                 }
-                (Step::Resolve, Some(before)) => {
+                (AlertStep::Resolve, Some(before)) => {
                     let id = before.id();
                     announcements.resolved(agent, &id, &before.alert);
                     outbox.add(agent, &before.turn(AlertStage::Resolved, &id, now));

@@ -20,7 +20,7 @@ use slipway_database::{AlertStage, RaisedAlert};
 use slipway_governance::alert::Severity;
 
 use super::Memory;
-use super::alerts::{Changes, Standing, raised};
+use super::alerts::{AlertChanges, Standing, raised};
 use super::fleet::Watched;
 use super::readings::PART;
 use crate::alert_delivery::AlertTurn;
@@ -98,11 +98,11 @@ pub(super) async fn apply(
     context: &Context,
     tenancy: &Tenancy,
     memory: &mut Memory,
-    changes: Changes<'_>,
+    changes: AlertChanges<'_>,
     now: Timestamp,
 ) -> Result<(), String> {
     let Memory { announcements, outbox, has_begun, .. } = memory;
-    let Changes { mut standing, resolved } = changes;
+    let AlertChanges { mut standing, resolved } = changes;
     // What an earlier pass has left goes first: while it cannot be queued nothing is added to it, and an end comes after its beginning.
     outbox.queue(context, tenancy).await?;
     let (written, kept): (Vec<_>, Vec<_>) = standing.drain(..).partition(|standing| standing.is_written);

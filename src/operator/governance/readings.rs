@@ -20,9 +20,9 @@ const MIN_REQUESTS: i64 = 20;
 /// The most traces of one alert.
 const MAX_TRACES: usize = 5;
 
-/// What was found about one agent.
+/// What was measured of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Found {
+pub(super) struct AgentReadings {
     pub recent: Usage,
     /// Since the day of UTC began, in US dollars.
     pub spent_today: f64,
@@ -51,16 +51,16 @@ pub(super) async fn sample(tenancy: &Tenancy, fleet: &[Watched]) -> Result<(), S
 }
 
 /// As many as there are agents, in their order.
-pub(super) async fn read(tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -> Result<Vec<Found>, String> {
+pub(super) async fn read(tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -> Result<Vec<AgentReadings>, String> {
     let (recent, today) = (now - RECENT, start_of_day(now));
     let mut all = Vec::with_capacity(fleet.len());
     for part in fleet.chunks(PART) {
         let rows = rows(part);
-        let mut found = vec![Found::default(); part.len()];
+        let mut found = vec![AgentReadings::default(); part.len()];
         for AgentUsage { agent, used, .. } in tenancy.usage(&rows, recent).await? {
             at(&mut found, agent, |found| found.recent = Usage::from(&used));
         }
-        let traced = |found: &Found| found.recent.errors > 0 || found.recent.injections > 0;
+        let traced = |found: &AgentReadings| found.recent.errors > 0 || found.recent.injections > 0;
         let (places, keys): (Vec<_>, Vec<_>) = rows
             .iter()
             .enumerate()
@@ -87,7 +87,7 @@ pub(super) fn rows(agents: &[Watched]) -> Vec<AgentKey> {
     agents.iter().map(|agent| agent.row.clone()).collect()
 }
 
-fn at(found: &mut [Found], place: usize, note: impl FnOnce(&mut Found)) {
+fn at(found: &mut [AgentReadings], place: usize, note: impl FnOnce(&mut AgentReadings)) {
     if let Some(found) = found.get_mut(place) {
         note(found);
     }
@@ -99,7 +99,7 @@ fn start_of_day(now: Timestamp) -> Timestamp {
     Timestamp::from_second(second - second.rem_euclid(86_400)).unwrap_or(now)
 }
 
-impl Found {
+impl AgentReadings {
     fn note(&mut self, row: &AgentViolations) {
         let broken = self.violations.entry((row.policy.clone(), row.rule.clone())).or_default();
         broken.count = broken.count.saturating_add(row.count.max(0));

@@ -12,7 +12,7 @@ use slipway_api::{Agent, AgentRelease, Track, labels};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::{Key, write};
 use slipway_database::{AgentUsage, PolicyConversations, RunViolations};
-use slipway_governance::rollback::{Demands, Evidence, Verdict, judge};
+use slipway_governance::rollback::{Demands, Evidence, RollbackVerdict, judge};
 
 use super::delivery::reference;
 use super::fleet::Watched;
@@ -132,7 +132,7 @@ impl Comparison<'_> {
         // Conversations are many rows, and no more than violations: only where these are too many are those counted.
         let may_be_worse = |policy: &&String| {
             let (new, before) = (self.evidence(policy, &self.suspect.run_hash), self.evidence(policy, &self.former.run_hash));
-            matches!(judge(&new, &before, &Demands::default()), Verdict::Worse { .. })
+            matches!(judge(&new, &before, &Demands::default()), RollbackVerdict::Worse { .. })
         };
         let policies: Vec<String> = asking_policies(self.watched).filter(may_be_worse).cloned().collect();
         if policies.is_empty() {
@@ -148,7 +148,7 @@ impl Comparison<'_> {
         let before = self.evidence(policy, &self.former.run_hash);
         let verdict = judge(&new, &before, &Demands::default());
         tracing::debug!(agent = %self.watched.key, policy, ?new, ?before, ?verdict, "releases compared");
-        let Verdict::Worse { p } = verdict else { return None };
+        let RollbackVerdict::Worse { p } = verdict else { return None };
         let (version, former) = (self.suspect.version, self.former.version);
         Some(format!(
             "answers of release v{version} broke policy {policy} in {conversations} conversations of {} requests, those of v{former} {} times in {} requests (Fisher's exact test, p = {p:.1e}); v{former} is asked for",

@@ -11,7 +11,7 @@ use slipway_cluster::cached::Guarded;
 
 use crate::caches::child::{JobOutcome, JobState};
 use crate::caches::secret::SecretState;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::integrations::OpenedSource;
 use crate::tenancy::knowledge::{Progress, Stage};
 
@@ -40,7 +40,7 @@ pub(super) struct Seen<'a> {
     /// The team's volume.
     pub volume: Option<&'a str>,
     /// The source with what its integration gives, or why that is nothing. None of a source that names none.
-    pub opened: Option<Result<&'a OpenedSource, &'a Fault>>,
+    pub opened: Option<Result<&'a OpenedSource, &'a ConditionFault>>,
     /// The Secret of the source.
     pub secret: Option<&'a SecretState>,
     pub secrets_known: bool,
@@ -65,7 +65,7 @@ pub(super) struct Work {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Step {
+pub(super) enum IngestionStep {
     /// It waits; for so long at most, if it does not wait for ever.
     Wait(Cause, Option<Duration>),
     /// Its Job is to be made.
@@ -80,18 +80,18 @@ pub(super) enum Step {
 }
 
 /// Of an ingestion that has not ended.
-pub(super) fn next(ingestion: &Ingestion, before: &IngestionStatus, seen: &Seen, model: &str) -> Step {
+pub(super) fn next(ingestion: &Ingestion, before: &IngestionStatus, seen: &Seen, model: &str) -> IngestionStep {
     let progress = seen.progress.ok().flatten();
     if ingestion.spec.cancel {
-        return Step::Cancel(progress.cloned());
+        return IngestionStep::Cancel(progress.cloned());
     }
     if let Some(progress) = progress.filter(|progress| progress.stage == Stage::Completed) {
-        return Step::Complete(progress.clone());
+        return IngestionStep::Complete(progress.clone());
     }
-    let away = |why: &str| Step::Wait(Cause::new("DatabaseUnavailable", format!("how far it is cannot be asked: {why}")), None);
+    let away = |why: &str| IngestionStep::Wait(Cause::new("DatabaseUnavailable", format!("how far it is cannot be asked: {why}")), None);
     let told = |cause: Cause| {
         let said = progress.and_then(|progress| Some(Cause::new(progress.reason(), progress.failure.clone()?)));
-        Step::Fail(said.unwrap_or(cause), progress.cloned())
+        IngestionStep::Fail(said.unwrap_or(cause), progress.cloned())
     };
     let Some(job) = seen.job else {
         if before.started_at.is_none() {
@@ -104,13 +104,13 @@ pub(super) fn next(ingestion: &Ingestion, before: &IngestionStatus, seen: &Seen,
     };
     // What it is for is gone, and its rows with it.
     if seen.base.is_none() {
-        return Step::Fail(gone(ingestion), progress.cloned());
+        return IngestionStep::Fail(gone(ingestion), progress.cloned());
     }
     match &job.outcome {
-        None => Step::Watch(progress.cloned()),
+        None => IngestionStep::Watch(progress.cloned()),
         Some(JobOutcome::Failed { reason, message }) if reason == "DeadlineExceeded" => {
             let message = format!("it took longer than an ingestion may (chart value worker.ingestion.deadlineSeconds): {message}");
-            Step::Fail(Cause::new("DeadlineExceeded", message), progress.cloned())
+            IngestionStep::Fail(Cause::new("DeadlineExceeded", message), progress.cloned())
         }
         Some(JobOutcome::Failed { reason, message }) => match seen.progress {
             Err(why) => away(why),
@@ -124,16 +124,16 @@ pub(super) fn next(ingestion: &Ingestion, before: &IngestionStatus, seen: &Seen,
 }
 
 /// What has to be there before there is a Job; what another object can mend is waited for.
-fn start(ingestion: &Ingestion, seen: &Seen, model: &str) -> Step {
+fn start(ingestion: &Ingestion, seen: &Seen, model: &str) -> IngestionStep {
     match work(ingestion, seen, model) {
-        Ok(work) => Step::Start(Box::new(work)),
+        Ok(work) => IngestionStep::Start(Box::new(work)),
         Err(step) => *step,
     }
 }
 
-fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Step>> {
-    let waits = |reason, message: String| Box::new(Step::Wait(Cause::new(reason, message), Some(ABSENT_TIMEOUT)));
-    let fails = |reason, message: String| Box::new(Step::Fail(Cause::new(reason, message), None));
+fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<IngestionStep>> {
+    let waits = |reason, message: String| Box::new(IngestionStep::Wait(Cause::new(reason, message), Some(ABSENT_TIMEOUT)));
+    let fails = |reason, message: String| Box::new(IngestionStep::Fail(Cause::new(reason, message), None));
     if !seen.is_of_team {
         return Err(fails(
             "NotATeamNamespace",
@@ -154,7 +154,7 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
     })?;
     let (source_name, source) = source(ingestion, base).map_err(|cause| waits(cause.reason, cause.message))?;
     if !seen.secrets_known {
-        return Err(Box::new(Step::Wait(Cause::new("Progressing", "the Secrets of the namespace have not been read yet"), None)));
+        return Err(Box::new(IngestionStep::Wait(Cause::new("Progressing", "the Secrets of the namespace have not been read yet"), None)));
     }
     let (source, is_opened) = match seen.opened {
         None => (source, false),
@@ -183,17 +183,17 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
         let message = "source.local: the team has no volume for files; a platform admin names one in the Team's spec.knowledgeVolume";
         return Err(waits("VolumeNotNamed", message.to_owned()));
     }
-    // Of what others have to end first nobody knows how long it takes.
+    // How long the other ingestion takes is unknown, so this wait has no timeout.
     if let Some(other) = seen.same_source {
         let message = format!("Ingestion {other} reads the same source; this one begins when that has ended");
-        return Err(Box::new(Step::Wait(Cause::new("Queued", message), None)));
+        return Err(Box::new(IngestionStep::Wait(Cause::new("Queued", message), None)));
     }
     if seen.running >= seen.concurrency {
         let message = format!(
             "{} ingestions of the team are under way, as many as may be at once (chart value worker.ingestion.concurrency)",
             seen.running
         );
-        return Err(Box::new(Step::Wait(Cause::new("Queued", message), None)));
+        return Err(Box::new(IngestionStep::Wait(Cause::new("Queued", message), None)));
     }
     let embedding = EmbeddingConfig {
         model: base.spec.embedding_model.clone().unwrap_or_else(|| model.to_owned()),
@@ -282,14 +282,14 @@ mod tests {
         }
     }
 
-    fn told(step: &Step) -> String {
+    fn told(step: &IngestionStep) -> String {
         match step {
-            Step::Wait(cause, timeout) => format!("waits {}{}", cause.reason, if timeout.is_some() { "" } else { " for ever" }),
-            Step::Start(_) => "starts".to_owned(),
-            Step::Watch(_) => "watches".to_owned(),
-            Step::Complete(_) => "completes".to_owned(),
-            Step::Fail(cause, _) => format!("fails {}", cause.reason),
-            Step::Cancel(_) => "cancels".to_owned(),
+            IngestionStep::Wait(cause, timeout) => format!("waits {}{}", cause.reason, if timeout.is_some() { "" } else { " for ever" }),
+            IngestionStep::Start(_) => "starts".to_owned(),
+            IngestionStep::Watch(_) => "watches".to_owned(),
+            IngestionStep::Complete(_) => "completes".to_owned(),
+            IngestionStep::Fail(cause, _) => format!("fails {}", cause.reason),
+            IngestionStep::Cancel(_) => "cancels".to_owned(),
         }
     }
 
@@ -302,7 +302,7 @@ mod tests {
         let volume = Some("files");
         let source = serde_yaml::from_str("{s3: {bucket: docs, endpoint: 'https://s.example'}, credentialsSecret: in-s}").unwrap();
         let opened = OpenedSource { source, is_opened: true };
-        let absent = Fault { reason: "IntegrationNotFound", message: "integration: there is none".to_owned() };
+        let absent = ConditionFault { reason: "IntegrationNotFound", message: "integration: there is none".to_owned() };
         for (spec, seen, expected) in [
             ("upload: up_1", there(), "starts"),
             ("upload: up_1", seen(None), "waits KnowledgeBaseNotFound"),
@@ -334,7 +334,7 @@ mod tests {
             let good = secret(true);
             let seen = Seen { volume: Some("files"), secret: Some(&good), ..seen(Some(&base)) };
             match next(ingestion, &IngestionStatus::default(), &seen, MODEL) {
-                Step::Start(work) => *work,
+                IngestionStep::Start(work) => *work,
                 other => panic!("{ingestion:?}: {other:?}"),
             }
         };
@@ -367,7 +367,7 @@ mod tests {
             let seen = Seen { opened: Some(Ok(&opened)), secret: Some(&closed), ..seen(Some(&base)) };
             let asked = ingestion("source: {s3: {bucket: docs}, integration: in_files}");
             match next(&asked, &IngestionStatus::default(), &seen, MODEL) {
-                Step::Start(work) => *work,
+                IngestionStep::Start(work) => *work,
                 other => panic!("{endpoint}: {other:?}"),
             }
         };

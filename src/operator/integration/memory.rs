@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::plan::{Job, Unanswered};
 use super::probe::Permit;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 /// For how long the status that was written last is believed more than the one in the cache.
 const BEHIND: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) struct UnderWay {
 }
 
 /// What is known of tests of an Integration as it is now.
-pub(super) struct Known {
+pub(super) struct TestMemory {
     pub quiet: Duration,
     pub since_test: Option<Duration>,
     pub unanswered: Option<Unanswered>,
@@ -62,12 +62,12 @@ impl Memory {
     }
 
     /// Takes note of what there is now to be tested.
-    pub(super) fn look(&mut self, digest: &str, has_job: bool) -> Known {
+    pub(super) fn look(&mut self, digest: &str, has_job: bool) -> TestMemory {
         if self.digest.as_ref().is_none_or(|(known, _)| known != digest) {
             self.digest = Some((digest.to_owned(), Instant::now()));
             (self.unanswered, self.job) = (None, None);
         }
-        Known {
+        TestMemory {
             quiet: self.digest.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
             since_test: self.tested.map(|at| at.elapsed()),
             unanswered: self.unanswered.clone(),
@@ -85,7 +85,7 @@ impl Memory {
     }
 
     /// Nobody carried a test out; how often in a row.
-    pub(super) fn unanswered(&mut self, fault: &Fault) -> u32 {
+    pub(super) fn unanswered(&mut self, fault: &ConditionFault) -> u32 {
         (self.tested, self.job) = (Some(Instant::now()), None);
         let times = self.unanswered.as_ref().map_or(0, |before| before.times).saturating_add(1);
         self.unanswered = Some(Unanswered { fault: fault.clone(), times });

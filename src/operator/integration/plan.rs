@@ -13,7 +13,7 @@ use slipway_egress::{Blocked, Egress};
 use url::Url;
 
 use crate::caches::secret::{SecretState, keyed_hash};
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 /// For how long an Integration and its Secret stay as they are before they are tested: what is applied together is tested once.
 const QUIET: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(super) struct Seen<'a> {
 /// Tests in a row that nobody carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unanswered {
-    pub fault: Fault,
+    pub fault: ConditionFault,
     pub times: u32,
 }
 
@@ -82,11 +82,11 @@ pub(super) struct Login {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum IntegrationStep {
     /// The Secrets of the namespace are yet to be read, so that nothing can be said.
     Wait,
     /// It cannot be tested; after so long it is tried again, if that is known.
-    Settle(Fault, Option<Duration>),
+    Settle(ConditionFault, Option<Duration>),
     /// It is tested, or looked at again, after this while.
     Later(Duration),
     /// The worker is asked. The id goes into the status.
@@ -159,16 +159,16 @@ fn name(integration: &Integration) -> &str {
     integration.metadata.name.as_deref().unwrap_or_default()
 }
 
-pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -> Step {
+pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -> IntegrationStep {
     if seen.is_of_team && !seen.secrets_known {
-        return Step::Wait;
+        return IntegrationStep::Wait;
     }
     if let Some(fault) = obstacle(seen, login) {
-        return Step::Settle(fault, None);
+        return IntegrationStep::Settle(fault, None);
     }
     let is_local = seen.integration.spec.kind() == Some(IntegrationType::Local);
     if is_local && seen.job == Job::Present {
-        return Step::Watch;
+        return IntegrationStep::Watch;
     }
     let (last, asked) = (before.last_test.as_ref(), seen.integration.asked_test());
     let is_asked = asked.is_some_and(|asked| last.is_none_or(|last| last.id != asked));
@@ -177,56 +177,62 @@ pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -
         let passed = last.and_then(|last| last.at.as_ref()).map(|at| Duration::try_from(seen.now.duration_since(at.0)).unwrap_or_default());
         let left = seen.interval.map(|interval| passed.map_or(Duration::ZERO, |passed| interval.saturating_sub(passed)));
         if left.is_none_or(|left| !left.is_zero()) {
-            return Step::Rest { next: left };
+            return IntegrationStep::Rest { next: left };
         }
     }
     if !is_asked && let Some(step) = held_back(seen, is_changed) {
         return step;
     }
     if let Some(passed) = seen.since_test.filter(|passed| *passed < BETWEEN) {
-        return Step::Later(BETWEEN.saturating_sub(passed));
+        return IntegrationStep::Later(BETWEEN.saturating_sub(passed));
     }
     // The annotation stays, so that whatever is tested while it is there is an answer to it.
     let id = asked.unwrap_or(if is_changed { BY_CHANGE } else { BY_INTERVAL }).to_owned();
     match seen.job {
-        Job::Earlier if is_local => Step::Clear,
-        _ if is_local => Step::StartJob { id },
-        _ if seen.has_worker => Step::Test { id },
-        _ => Step::Settle(Fault { reason: WORKER_UNAVAILABLE, message: "the team's worker is not ready".to_owned() }, None),
+        Job::Earlier if is_local => IntegrationStep::Clear,
+        _ if is_local => IntegrationStep::StartJob { id },
+        _ if seen.has_worker => IntegrationStep::Test { id },
+        _ => IntegrationStep::Settle(
+            ConditionFault { reason: WORKER_UNAVAILABLE, message: "the team's worker is not ready".to_owned() },
+            None,
+        ),
     }
 }
 
 /// What a test that nobody asked for waits for: that nothing changes for a while, and the pause after one that came to nothing.
-fn held_back(seen: &Seen<'_>, is_changed: bool) -> Option<Step> {
+fn held_back(seen: &Seen<'_>, is_changed: bool) -> Option<IntegrationStep> {
     if is_changed && seen.quiet < QUIET {
-        return Some(Step::Later(QUIET.saturating_sub(seen.quiet)));
+        return Some(IntegrationStep::Later(QUIET.saturating_sub(seen.quiet)));
     }
     let unanswered = seen.unanswered?;
     let left = pause(unanswered.times).saturating_sub(seen.since_test?);
-    (!left.is_zero()).then(|| Step::Settle(unanswered.fault.clone(), Some(left)))
+    (!left.is_zero()).then(|| IntegrationStep::Settle(unanswered.fault.clone(), Some(left)))
 }
 
 /// What keeps it from being tested until somebody changes something.
-fn obstacle(seen: &Seen<'_>, login: &Login) -> Option<Fault> {
+fn obstacle(seen: &Seen<'_>, login: &Login) -> Option<ConditionFault> {
     if !seen.is_of_team {
         let namespace = seen.integration.metadata.namespace.as_deref().unwrap_or_default();
         let message =
             format!("namespace {namespace} belongs to no Team; integrations are in namespaces named team-<slug> (kubectl get teams)");
-        return Some(Fault { reason: "NotATeamNamespace", message });
+        return Some(ConditionFault { reason: "NotATeamNamespace", message });
     }
     let Some(kind) = seen.integration.spec.kind() else {
-        return Some(Fault { reason: "Invalid", message: "spec: must have exactly one of the fields that say what it is".to_owned() });
+        return Some(ConditionFault {
+            reason: "Invalid",
+            message: "spec: must have exactly one of the fields that say what it is".to_owned(),
+        });
     };
     if kind == IntegrationType::Local && seen.volume.is_none() {
         let message = "spec.local: the Team names no volume with files in spec.knowledgeVolume".to_owned();
-        return Some(Fault { reason: "VolumeNotNamed", message });
+        return Some(ConditionFault { reason: "VolumeNotNamed", message });
     }
     refused_server(seen, kind).or_else(|| refused_login(seen, kind, login))
 }
 
 /// A server that is forbidden as it is written. What its name resolves to, the worker finds out.
-fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<Fault> {
-    let fault = |reason, what: String| Some(Fault { reason, message: format!("spec.{}: {what}", kind.field()) });
+fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<ConditionFault> {
+    let fault = |reason, what: String| Some(ConditionFault { reason, message: format!("spec.{}: {what}", kind.field()) });
     let url = match Url::parse(&seen.integration.spec.server()?) {
         Ok(url) => url,
         Err(error) => return fault("Invalid", format!("has a URL that cannot be read: {error}")),
@@ -238,10 +244,10 @@ fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<Fault> {
     }
 }
 
-fn refused_login(seen: &Seen<'_>, kind: IntegrationType, login: &Login) -> Option<Fault> {
+fn refused_login(seen: &Seen<'_>, kind: IntegrationType, login: &Login) -> Option<ConditionFault> {
     let (integration, spec) = (seen.integration, &seen.integration.spec);
     let secret = spec.secret(name(integration))?;
-    let fault = |reason, what: String| Some(Fault { reason, message: format!("credentialsSecret: Secret {secret} {what}") });
+    let fault = |reason, what: String| Some(ConditionFault { reason, message: format!("credentialsSecret: Secret {secret} {what}") });
     let Some(state) = seen.secret else {
         let is_needed = kind.info().needs_login() || spec.credentials_secret.is_some();
         return if is_needed { fault("SecretMissing", "does not exist in this namespace".to_owned()) } else { None };

@@ -10,7 +10,7 @@ use slipway_api::worker::{ProbeReply, ProbeRequest, TEST_PATH};
 use super::plan::WORKER_UNAVAILABLE;
 use crate::context::Context;
 use crate::control_port::Sign;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::{integrations, worker_call};
 
 /// How many tests are under way at once.
@@ -54,8 +54,13 @@ impl Drop for Permit {
 }
 
 /// What the worker found; or why there is no word from it.
-pub(super) async fn probe(context: &Context, sign: Option<&Sign>, team: &str, integration: &Integration) -> Result<ProbeReply, Fault> {
-    let unavailable = |message: String| Fault { reason: WORKER_UNAVAILABLE, message };
+pub(super) async fn probe(
+    context: &Context,
+    sign: Option<&Sign>,
+    team: &str,
+    integration: &Integration,
+) -> Result<ProbeReply, ConditionFault> {
+    let unavailable = |message: String| ConditionFault { reason: WORKER_UNAVAILABLE, message };
     let sign = sign.ok_or_else(|| unavailable("the platform has no key with which workers are called".to_owned()))?;
     let credentials = integrations::login(context, integration).await?;
     let request = ProbeRequest { kind: integration.spec.kind().unwrap_or_default(), config: integration.spec.config(), credentials };

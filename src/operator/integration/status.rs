@@ -14,7 +14,7 @@ use slipway_cluster::event::EventSpec;
 
 use super::plan::{Login, WORKER_UNAVAILABLE};
 use crate::caches::integration::Delivered;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 pub(super) const CONNECTED: &str = "Connected";
 /// The reason of a failure in whose words there is none that can be used.
@@ -51,7 +51,7 @@ struct Verdict<'a> {
 }
 
 impl Steps<'_> {
-    /// As the last test has it, if that was of what there is now.
+    /// The result of the last test, if that was a test of the present configuration.
     pub(super) fn standing(&self, is_under_way: bool) -> IntegrationStatus {
         let last = self.before.last_test.clone();
         match self.before.last_test.as_ref().filter(|test| test.digest == self.digest) {
@@ -61,9 +61,9 @@ impl Steps<'_> {
         }
     }
 
-    /// It cannot be tested, or nobody carried the test out. Who asked for a test has an answer, which says nothing of what there is
-    /// once that is mended.
-    pub(super) fn settled(&self, fault: &Fault) -> IntegrationStatus {
+    /// It cannot be tested, or the test was not carried out. A test that was asked for counts as answered; the answer says nothing of
+    /// the Integration once its fault is mended.
+    pub(super) fn settled(&self, fault: &ConditionFault) -> IntegrationStatus {
         let last = self.before.last_test.as_ref();
         let asked = self.integration.asked_test().filter(|asked| last.is_none_or(|last| last.id != *asked));
         let answer = asked.map(|asked| IntegrationTest {

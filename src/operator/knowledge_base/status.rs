@@ -8,15 +8,15 @@ use slipway_api::knowledge_base::{KnowledgePhase, LastIngestion, ScheduledSource
 use slipway_api::{Ingestion, KnowledgeBase, KnowledgeBaseStatus, ids};
 use slipway_database::knowledge::{BaseInfo, Counts};
 
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 
 /// What is in the way of a knowledge base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// Somebody has to change something.
-    Fault(Fault),
+    Fault(ConditionFault),
     /// It goes away by itself.
-    Waits(Fault),
+    Waits(ConditionFault),
 }
 
 /// All that the status is made of.
@@ -47,7 +47,7 @@ pub(super) fn status(facts: Facts, before: &KnowledgeBaseStatus) -> KnowledgeBas
         let failed = last.filter(|last| is_empty && phase(last) == IngestionPhase::Failed)?;
         let why = failed.status.as_ref().and_then(|status| Some(status.conditions.first()?.message.clone())).unwrap_or_default();
         let message = format!("nothing can be searched: Ingestion {} failed: {why}", failed.name_any());
-        Some(Obstacle::Fault(Fault { reason: "IngestionFailed", message }))
+        Some(Obstacle::Fault(ConditionFault { reason: "IngestionFailed", message }))
     });
     let (holds, reason, message) = match &obstacle {
         None => ([true, false, false], "Available", "documents can be added and searched".to_owned()),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_phase_says_whether_it_can_be_searched() {
-        let fault = || Fault { reason: "X", message: "m".to_owned() };
+        let fault = || ConditionFault { reason: "X", message: "m".to_owned() };
         let (waits, faulty) = (|| Some(Obstacle::Waits(fault())), || Some(Obstacle::Fault(fault())));
         let of = |obstacle, content: Option<&(BaseInfo, Counts)>, ingestions: &[Ingestion]| {
             let all: Vec<&Ingestion> = ingestions.iter().collect();

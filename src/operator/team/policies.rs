@@ -18,13 +18,13 @@ use crate::registry::Change;
 const MAX_NAMES: usize = 5;
 
 /// The policies of a team's namespace, and which of them agents are not given.
-pub(super) struct Found {
+pub(super) struct PolicySelection {
     policies: Policies,
     required: BTreeSet<String>,
     left_out: BTreeMap<String, LeftOut>,
 }
 
-impl Found {
+impl PolicySelection {
     pub(super) fn of(context: &Context, team: &Team) -> Self {
         let (policies, required) = (context.caches.policies_of(&namespace(team)), policy_file::required(&team.spec));
         let left_out = policy_file::left_out(&policies, &required);
@@ -121,7 +121,7 @@ mod tests {
         };
         let said = |required: &[&str]| {
             let team = json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"name": "A", "requiredPolicies": required}});
-            let finding = Found::of(&context, &serde_json::from_value(team).unwrap()).finding();
+            let finding = PolicySelection::of(&context, &serde_json::from_value(team).unwrap()).finding();
             finding.map(|found| (found.holds, found.reason, found.message))
         };
         assert_eq!(said(&[]), None);

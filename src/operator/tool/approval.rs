@@ -25,7 +25,7 @@ const MAX_NAME_CHARS: usize = 64;
 /// How a list differs from the approved one, as far as a pod can say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Changes {
+pub struct ToolChanges {
     pub added: Vec<String>,
     pub altered: Vec<String>,
     pub removed: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Changes {
     pub offered: Vec<String>,
 }
 
-impl Changes {
+impl ToolChanges {
     /// Whether they say how the list differs.
     fn tell(&self) -> bool {
         [&self.added, &self.altered, &self.removed].iter().any(|names| !names.is_empty())
@@ -54,10 +54,10 @@ impl Changes {
 
 /// What a pod saw a server offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct OfferedTools {
     pub server: String,
     pub digest: String,
-    pub changes: Changes,
+    pub changes: ToolChanges,
 }
 
 /// A pod, by its agent and its own name.
@@ -65,15 +65,15 @@ pub(crate) type Pod = (Key, String);
 
 /// The last report of each pod on each Tool. Only the leader has any.
 #[derive(Default)]
-pub(crate) struct Reports(Mutex<HashMap<Key, BTreeMap<Pod, Report>>>);
+pub(crate) struct Reports(Mutex<HashMap<Key, BTreeMap<Pod, OfferedTools>>>);
 
 impl Reports {
     /// Takes note; says whether it is news.
-    pub(crate) fn note(&self, tool: &Key, pod: Pod, report: Report) -> bool {
+    pub(crate) fn note(&self, tool: &Key, pod: Pod, report: OfferedTools) -> bool {
         self.lock().entry(tool.clone()).or_default().insert(pod, report.clone()) != Some(report)
     }
 
-    pub(crate) fn of(&self, tool: &Key) -> Vec<(String, Report)> {
+    pub(crate) fn of(&self, tool: &Key) -> Vec<(String, OfferedTools)> {
         let reports = self.lock();
         reports.get(tool).into_iter().flatten().map(|((agent, _), report)| (agent.name.clone(), report.clone())).collect()
     }
@@ -92,7 +92,7 @@ impl Reports {
         touched
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<Pod, Report>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<Pod, OfferedTools>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,7 +110,7 @@ pub(crate) struct Judgement {
 }
 
 /// Judges by the reports there are. Without any, what was said before stands: nobody has seen that it is otherwise.
-pub(crate) fn judge(key: &Key, spec: &ToolSpec, before: &ToolStatus, reports: &[(String, Report)]) -> Judgement {
+pub(crate) fn judge(key: &Key, spec: &ToolSpec, before: &ToolStatus, reports: &[(String, OfferedTools)]) -> Judgement {
     let Some(server) = spec.server() else { return Judgement::default() };
     let reports: Vec<_> = reports.iter().filter(|(_, report)| report.server == server).collect();
     let same = before.tools_server.as_ref() == Some(&server);
@@ -143,9 +143,9 @@ pub(crate) fn judge(key: &Key, spec: &ToolSpec, before: &ToolStatus, reports: &[
     Judgement { server: (approved.is_some() || answered).then_some(server), approved, observed, answered, message }
 }
 
-fn message(key: &Key, digest: &str, told: Option<&(String, Report)>) -> String {
+fn message(key: &Key, digest: &str, told: Option<&(String, OfferedTools)>) -> String {
     let agent = told.map(|(agent, _)| format!(" agent {agent}")).unwrap_or_default();
-    let Changes { added, altered, removed, offered } = told.map(|(_, report)| report.changes.clone()).unwrap_or_default();
+    let ToolChanges { added, altered, removed, offered } = told.map(|(_, report)| report.changes.clone()).unwrap_or_default();
     let tells = [&added, &altered, &removed].iter().any(|names| !names.is_empty());
     let offered = if tells { Vec::new() } else { offered };
     let kinds = [("added", added), ("altered", altered), ("removed", removed), ("it offers now", offered)];
@@ -188,8 +188,8 @@ mod tests {
         serde_yaml::from_str(&format!("{{{text}}}")).unwrap()
     }
 
-    fn report(agent: &str, digest: &str) -> (String, Report) {
-        (agent.to_owned(), Report { server: SERVER.to_owned(), digest: digest.to_owned(), changes: Changes::default() })
+    fn report(agent: &str, digest: &str) -> (String, OfferedTools) {
+        (agent.to_owned(), OfferedTools { server: SERVER.to_owned(), digest: digest.to_owned(), changes: ToolChanges::default() })
     }
 
     /// Approved and observed, from what stood in the spec, what stood in the status, and what pods say.
@@ -225,7 +225,7 @@ mod tests {
             assert_eq!(judged.server.is_some(), judged.approved.is_some());
             assert_eq!(judged.observed.is_some(), judged.message.contains("other tools than were approved"), "{judged:?}");
         }
-        let stale = Report { server: "https://before".to_owned(), ..report("helper", "b").1 };
+        let stale = OfferedTools { server: "https://before".to_owned(), ..report("helper", "b").1 };
         let judged = judge(&Key::new("team-a", "t"), &spec(""), &ToolStatus::default(), &[("helper".to_owned(), stale)]);
         assert_eq!(judged, Judgement::default(), "what was seen of another server says nothing of this one");
         let http: ToolSpec = serde_yaml::from_str("{name: t, type: builtin}").unwrap();
@@ -261,14 +261,14 @@ mod tests {
 
     #[test]
     fn the_message_says_what_changed_and_how_to_approve_it() {
-        let changes = Changes {
+        let changes = ToolChanges {
             added: vec!["wipe\u{1b}[2J".to_owned()],
             altered: (0..10).map(|at| format!("t{at}")).collect(),
-            ..Changes::default()
+            ..ToolChanges::default()
         }
         .bounded();
         let (agent, plain) = report("helper", "b");
-        let telling = (agent.clone(), Report { changes, ..plain.clone() });
+        let telling = (agent.clone(), OfferedTools { changes, ..plain.clone() });
         let before = status(&format!("toolsServer: '{SERVER}', toolsDigest: a"));
         let key = Key::new("team-a", "t");
         let judged = judge(&key, &spec(""), &before, &[(agent.clone(), plain.clone()), telling]);

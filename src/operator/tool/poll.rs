@@ -17,7 +17,7 @@ use slipway_cluster::references::Kind;
 use tokio::time::{Instant, sleep};
 
 use super::Controller;
-use super::approval::{Changes, Pod, Report, is_digest};
+use super::approval::{OfferedTools, Pod, ToolChanges, is_digest};
 use crate::agent;
 use crate::context::Context;
 use crate::control_port::{self, Call, Fault};
@@ -32,9 +32,9 @@ const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// What an agent said on its control port of the servers that it uses: by tool, and by the name that the model knows.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Answer {
+pub struct PolledTools {
     pub tool_digests: HashMap<String, String>,
-    pub tool_changes: HashMap<String, Changes>,
+    pub tool_changes: HashMap<String, ToolChanges>,
 }
 
 /// A pod and what it is asked about: the tools, with the server that each stands for.
@@ -98,18 +98,18 @@ fn due_polls(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> V
 }
 
 /// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
-fn note(controller: &Controller, poll: &Poll, mut answer: Answer) {
+fn note(controller: &Controller, poll: &Poll, mut answer: PolledTools) {
     for agent::Offering { name, tool, server } in &poll.servers {
         let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
         let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
-        if controller.reports.note(tool, poll.pod.clone(), Report { server: server.clone(), digest, changes }) {
+        if controller.reports.note(tool, poll.pod.clone(), OfferedTools { server: server.clone(), digest, changes }) {
             controller.requests.add(tool.clone());
         }
     }
 }
 
 /// Asks an agent for its status. Of what it says, all may be untrue.
-pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
+pub async fn ask(address: SocketAddr, token: &str) -> Result<PolledTools, Fault> {
     let call = Call { method: Method::GET, path: "/control/status", token, body: Bytes::new(), max_answer_bytes: MAX_ANSWER_BYTES };
     let answer = control_port::call(address, call).await?;
     if answer.status != StatusCode::OK {
@@ -232,7 +232,7 @@ mod tests {
 
         port.say(&json!({"agent_id": "ag", "tool_digests": {"m": digest("a"), "x": digest("b")}}));
         round(&polling, &mut due).await;
-        assert_eq!(reported(), [Report { server, digest: digest("a"), changes: Changes::default() }]);
+        assert_eq!(reported(), [OfferedTools { server, digest: digest("a"), changes: ToolChanges::default() }]);
         assert_eq!(requested.next().await, Some(remote.clone()));
         polling.requests.begin(&remote);
         let request = port.asked.lock().unwrap()[0].to_ascii_lowercase();

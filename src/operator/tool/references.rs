@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::caches::secret::SecretState;
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::ConditionFault;
 use crate::integrations;
 use crate::tool_rules::egress;
 
@@ -39,11 +39,11 @@ impl References {
     }
 
     /// The first thing that keeps agents from using a Tool which is well written.
-    pub(super) fn fault(&self, spec: &ToolSpec) -> Option<Fault> {
+    pub(super) fn fault(&self, spec: &ToolSpec) -> Option<ConditionFault> {
         self.builtin(spec).or_else(|| self.address(spec)).or_else(|| self.secrets(spec))
     }
 
-    fn builtin(&self, spec: &ToolSpec) -> Option<Fault> {
+    fn builtin(&self, spec: &ToolSpec) -> Option<ConditionFault> {
         let name = &spec.name;
         match (spec.type_ == ToolType::Builtin).then(|| builtin(name))? {
             None => {
@@ -52,28 +52,28 @@ impl References {
                     "spec.name: the platform's image has no builtin {name}; there are {known}. Agents with an image of their own can use one \
                      that their image brings"
                 );
-                Some(Fault { reason: "BuiltinUnknown", message })
+                Some(ConditionFault { reason: "BuiltinUnknown", message })
             }
             Some(With::Search) if !self.has_search => {
                 let message =
                     format!("spec.name: {name} needs a search server, and the platform names none (chart value agents.searchUrl)");
-                Some(Fault { reason: "SearchNotConfigured", message })
+                Some(ConditionFault { reason: "SearchNotConfigured", message })
             }
             Some(_) => None,
         }
     }
 
-    fn address(&self, spec: &ToolSpec) -> Option<Fault> {
+    fn address(&self, spec: &ToolSpec) -> Option<ConditionFault> {
         let (field, text) = match spec.type_ {
             ToolType::Http => ("endpoint", spec.endpoint.as_deref()?),
             ToolType::Mcp => ("mcpEndpoint", spec.mcp_endpoint.as_deref()?),
             ToolType::Cli | ToolType::Builtin => return None,
         };
         let blocked = self.egress.check(&Url::parse(text).ok()?).err()?;
-        Some(Fault { reason: "AddressNotAllowed", message: format!("spec.{field}: {blocked}") })
+        Some(ConditionFault { reason: "AddressNotAllowed", message: format!("spec.{field}: {blocked}") })
     }
 
-    fn secrets(&self, spec: &ToolSpec) -> Option<Fault> {
+    fn secrets(&self, spec: &ToolSpec) -> Option<ConditionFault> {
         if !self.secrets_known {
             return None;
         }
@@ -90,7 +90,7 @@ impl References {
                     ("SecretKeyMissing", format!("Secret {name} has no key {key}"))
                 }
             };
-            Some(Fault { reason, message: format!("spec.headersFrom {}: {message}", header.name) })
+            Some(ConditionFault { reason, message: format!("spec.headersFrom {}: {message}", header.name) })
         })
     }
 

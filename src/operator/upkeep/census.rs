@@ -17,9 +17,9 @@ use crate::context::Context;
 use crate::tenancy::rows::{Census, Roll};
 
 /// The Agents and Teams that there are.
-pub(super) struct Listed<'a>(pub &'a Context);
+pub(super) struct CachedCensus<'a>(pub &'a Context);
 
-impl Listed<'_> {
+impl CachedCensus<'_> {
     /// The namespace of a team that is there to stay, if we hear of all that is in it.
     fn home(&self, slug: &str) -> Option<String> {
         let team = self.0.caches.teams.get(&Key::new("", slug))?;
@@ -30,7 +30,7 @@ impl Listed<'_> {
     }
 }
 
-impl Census for Listed<'_> {
+impl Census for CachedCensus<'_> {
     fn heard(&self, team: &str) -> Option<Roll> {
         let namespace = self.home(team)?;
         let home = home_of(self.0, team)?;
@@ -143,7 +143,7 @@ mod tests {
 
     /// The ids of the agents that are heard of.
     fn heard(context: &Context) -> Option<HashSet<String>> {
-        Listed(context).heard("a").map(|roll| roll.agents.into_keys().collect())
+        CachedCensus(context).heard("a").map(|roll| roll.agents.into_keys().collect())
     }
 
     fn ids_of(names: &[&str]) -> HashSet<String> {
@@ -155,20 +155,20 @@ mod tests {
         let context = context(settings(None));
         assert_eq!(heard(&context), Some(ids_of(&["one", "two"])));
         let asked = HashMap::from([(ids::agent("team-a", "three"), "uid-of-three".to_owned())]);
-        assert_eq!(Listed(&context).asked("a").await, Some(asked));
+        assert_eq!(CachedCensus(&context).asked("a").await, Some(asked));
         context.caches.pods.gone(&pod("two"));
         assert_eq!(heard(&context), Some(ids_of(&["one"])));
-        assert!(Listed(&context).heard("b").is_none() && Listed(&context).asked("b").await.is_none());
-        assert!(Listed(&context).age("a") > Duration::from_hours(1) && Listed(&context).age("b").is_zero());
-        assert_eq!(Listed(&context).teams(), Some(HashSet::from([ids::team("a")])));
-        assert_eq!(Listed(&context).asked_teams().await, None, "this server does not tell");
+        assert!(CachedCensus(&context).heard("b").is_none() && CachedCensus(&context).asked("b").await.is_none());
+        assert!(CachedCensus(&context).age("a") > Duration::from_hours(1) && CachedCensus(&context).age("b").is_zero());
+        assert_eq!(CachedCensus(&context).teams(), Some(HashSet::from([ids::team("a")])));
+        assert_eq!(CachedCensus(&context).asked_teams().await, None, "this server does not tell");
     }
 
     #[tokio::test]
     async fn an_agent_is_alone_when_no_pod_of_an_earlier_one_is_left() {
         let context = context(settings(None));
         let id = ids::agent("team-a", "one");
-        let holder = || Listed(&context).heard("a").unwrap().agents[&id].clone().unwrap();
+        let holder = || CachedCensus(&context).heard("a").unwrap().agents[&id].clone().unwrap();
         assert_eq!((holder().uid.as_str(), holder().adopts.as_deref(), holder().alone), ("uid-of-one", Some("an-earlier-one"), true));
         context.caches.pods.seen(&pod("one"));
         assert!(!holder().alone, "it has no Deployment yet, so that the pod is not its own");
@@ -193,7 +193,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_known_for_sure_is_not_told() {
         let elsewhere = context(Settings { watch_namespaces: vec!["team-b".to_owned()], ..settings(None) });
-        assert!(Listed(&elsewhere).heard("a").is_none() && Listed(&elsewhere).asked("a").await.is_none(), "its namespace is not watched");
+        assert!(
+            CachedCensus(&elsewhere).heard("a").is_none() && CachedCensus(&elsewhere).asked("a").await.is_none(),
+            "its namespace is not watched"
+        );
         let early = context(settings(None));
         early.caches.made.expect();
         assert_eq!(heard(&early), None, "not every list has been told");

@@ -17,9 +17,9 @@ use crate::name::{Kind, Name};
 use crate::note::Note;
 use crate::plan::{asked, effective, next, version};
 use crate::projection;
-use crate::references::{Found, References, names};
+use crate::references::{ReferenceState, References, names};
 use crate::run::Run;
-use crate::seen::{Asked, Patience, Seen};
+use crate::seen::{Patience, RequestedRelease, Seen};
 use crate::shown::Shown;
 use crate::step::{Step, Wait};
 
@@ -31,7 +31,7 @@ pub(super) struct Cluster {
     pub(super) past: AgentHistory,
     pub(super) artifacts: BTreeMap<u64, Artifact>,
     pub(super) keys: BTreeMap<String, u64>,
-    pub(super) things: BTreeMap<Name, Found>,
+    pub(super) things: BTreeMap<Name, ReferenceState>,
     pub(super) image: Option<String>,
     pub(super) runs: BTreeMap<String, EvaluationRun>,
     pub(super) allow_heuristic: bool,
@@ -72,13 +72,15 @@ impl Cluster {
     }
 
     pub(super) fn tool(&mut self, name: &str, found: Option<&str>) {
-        let found = found.map_or(Found::Missing, |digest| if digest == "off" { Found::Off } else { Found::Digest(digest.to_owned()) });
+        let found = found.map_or(ReferenceState::Missing, |digest| {
+            if digest == "off" { ReferenceState::Off } else { ReferenceState::Digest(digest.to_owned()) }
+        });
         self.things.insert(Name::new(Kind::Tool, name), found);
     }
 
     /// What the integration of the agent's models stands for.
     pub(super) fn integration(&mut self, name: &str, found: Option<&str>) {
-        let found = found.map_or(Found::Missing, |digest| Found::Digest(digest.to_owned()));
+        let found = found.map_or(ReferenceState::Missing, |digest| ReferenceState::Digest(digest.to_owned()));
         self.things.insert(Name::new(Kind::Integration, name), found);
     }
 
@@ -146,7 +148,7 @@ impl Cluster {
                 let Version { status, reason, when, .. } = line.clone();
                 VersionStatus { status, reason, when }
             });
-            Asked { version, found: found.and_then(|artifact| deployable(artifact.clone(), status)) }
+            RequestedRelease { version, found: found.and_then(|artifact| deployable(artifact.clone(), status)) }
         });
         let target = asked
             .as_ref()
@@ -154,7 +156,7 @@ impl Cluster {
             .and_then(|(artifact, _)| slipway_release::spec(artifact, &self.agent.spec).ok());
         let effective = effective(&self.agent, &self.past);
         let all = names(&effective.spec).into_iter().chain(target.iter().flat_map(names));
-        let found = all.map(|name| (name.clone(), self.things.get(&name).cloned().unwrap_or(Found::Missing))).collect();
+        let found = all.map(|name| (name.clone(), self.things.get(&name).cloned().unwrap_or(ReferenceState::Missing))).collect();
         next(&Seen {
             agent: &self.agent,
             past: &self.past,

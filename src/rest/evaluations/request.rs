@@ -45,14 +45,14 @@ impl JsonSchema for NewRun {
 
 /// A body that was read. `spec` lacks the agent and the dataset.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedRun {
     pub dataset: Option<String>,
     pub version: Option<u64>,
     pub spec: EvaluationRunSpec,
 }
 
 impl NewRun {
-    pub(super) fn read(self) -> Result<Wanted, Error> {
+    pub(super) fn read(self) -> Result<WantedRun, Error> {
         let fields = fields::without_nulls(fields::to_resource(&BODY, Value::Object(self.0))?);
         let Value::Object(mut fields) = fields else { return Err(Error::bad_request("the body must be an object")) };
         let dataset = match fields.remove("datasetName") {
@@ -65,7 +65,7 @@ impl NewRun {
         fields.insert("agent".to_owned(), json!(""));
         let spec =
             serde_json::from_value(Value::Object(fields)).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))?;
-        Ok(Wanted { dataset, version, spec })
+        Ok(WantedRun { dataset, version, spec })
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn read(body: Value) -> Result<Wanted, String> {
+    fn read(body: Value) -> Result<WantedRun, String> {
         serde_json::from_value::<NewRun>(body).unwrap().read().map_err(|error| error.message().to_owned())
     }
 
@@ -106,7 +106,7 @@ mod tests {
             json!({"dataset_name": "hard", "risk_profile": "high", "min_quality_score": 80, "judge_model": "stub:/x", "scorers": ["safety"], "guidelines": ["Be kind."], "exclude_feedback": true}),
             json!({"datasetName": "hard", "riskProfile": "high", "minQualityScore": 80.0, "judgeModel": "stub:/x", "scorers": ["safety"], "guidelines": ["Be kind."], "excludeFeedback": true}),
         ] {
-            let Wanted { dataset, version, spec } = read(body).unwrap();
+            let WantedRun { dataset, version, spec } = read(body).unwrap();
             assert_eq!((dataset.as_deref(), version), (Some("hard"), None));
             assert_eq!((spec.risk_profile, spec.min_quality_score), (Some(RiskProfile::High), Some(80)));
             assert_eq!((spec.scorers, spec.judge_model.as_deref()), (vec![Scorer::Safety], Some("stub:/x")));

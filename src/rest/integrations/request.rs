@@ -111,7 +111,7 @@ fn credentials_form(info: &TypeInfo) -> Value {
 }
 
 /// What a body asks for.
-pub(super) struct Wanted {
+pub(super) struct WantedIntegration {
     pub kind: IntegrationType,
     pub spec: IntegrationSpec,
     /// None: it is left as it is.
@@ -127,7 +127,7 @@ pub(super) struct Credentials {
 
 impl NewIntegration {
     /// The name of the resource, and what is asked for.
-    pub(super) fn read(self) -> Result<(String, Wanted), Error> {
+    pub(super) fn read(self) -> Result<(String, WantedIntegration), Error> {
         let mut given = self.0;
         let slug = given.remove("slug").filter(|slug| !slug.is_null());
         let (field, slug) = match (slug, given.get("name")) {
@@ -153,12 +153,12 @@ impl NewIntegration {
 
 impl Replacement {
     /// What is asked for of the integration of this name.
-    pub(super) fn read(self, name: &str) -> Result<Wanted, Error> {
+    pub(super) fn read(self, name: &str) -> Result<WantedIntegration, Error> {
         read(self.0, name, false)
     }
 }
 
-fn read(mut given: Map<String, Value>, name: &str, is_new: bool) -> Result<Wanted, Error> {
+fn read(mut given: Map<String, Value>, name: &str, is_new: bool) -> Result<WantedIntegration, Error> {
     let kind = kind(given.remove("type"))?;
     let credentials = given.remove("credentials");
     if credentials.is_some() && kind.info().credentials.is_empty() {
@@ -177,7 +177,7 @@ fn read(mut given: Map<String, Value>, name: &str, is_new: bool) -> Result<Wante
         }
         credentials => login(kind.info(), credentials, is_new)?,
     };
-    Ok(Wanted { kind, spec, credentials })
+    Ok(WantedIntegration { kind, spec, credentials })
 }
 
 fn kind(given: Option<Value>) -> Result<IntegrationType, Error> {
@@ -284,11 +284,11 @@ mod tests {
 
     const PLANTED: &str = "hunter2";
 
-    fn new(body: Value) -> Result<(String, Wanted), String> {
+    fn new(body: Value) -> Result<(String, WantedIntegration), String> {
         serde_json::from_value::<NewIntegration>(body).unwrap().read().map_err(|error| error.message().to_owned())
     }
 
-    fn change(body: Value) -> Result<Wanted, String> {
+    fn change(body: Value) -> Result<WantedIntegration, String> {
         serde_json::from_value::<Replacement>(body).unwrap().read("x").map_err(|error| error.message().to_owned())
     }
 

@@ -89,16 +89,16 @@ pub(crate) async fn delete_source(mut call: Call) -> Result<Data<SourceDeleted>,
 #[derive(Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(rename = "KnowledgeSearchAnswer")]
-pub(crate) struct Found(SearchResponse);
+pub(crate) struct KnowledgeSearchAnswer(SearchResponse);
 
-pub(crate) async fn search(call: Call<Json<SearchRequest>>) -> Result<Data<Found>, Error> {
+pub(crate) async fn search(call: Call<Json<SearchRequest>>) -> Result<Data<KnowledgeSearchAnswer>, Error> {
     let (call, Json(question)) = call.split();
     if let Some(fault) = question.fault() {
         return Err(Error::bad_request(fault));
     }
     let path = format!("{}/search", base_path(&call).await?);
     let body = WorkerBody::Json(Bytes::from(serde_json::to_vec(&question).map_err(Error::internal)?));
-    WorkerCall { call: &call, method: Method::POST, path, body }.json().await.map(Found).map(Data::new)
+    WorkerCall { call: &call, method: Method::POST, path, body }.json().await.map(KnowledgeSearchAnswer).map(Data::new)
 }
 
 /// The path of the knowledge base at the worker.

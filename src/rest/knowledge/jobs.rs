@@ -38,7 +38,7 @@ pub(crate) struct Summary {
     /// What it waits for, or why it did not come to its end.
     pub message: Option<String>,
     /// What is read once, if that is it.
-    pub source: Option<Source>,
+    pub source: Option<KnowledgeJobSource>,
     /// A source of the knowledge base, by name, if that is it.
     pub source_name: Option<String>,
     /// The upload that is read, if that is it.
@@ -92,9 +92,9 @@ pub(crate) struct DocumentError {
 /// A source that is read once.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Source(Map<String, Value>);
+pub(crate) struct KnowledgeJobSource(Map<String, Value>);
 
-impl JsonSchema for Source {
+impl JsonSchema for KnowledgeJobSource {
     fn schema_name() -> Cow<'static, str> {
         "KnowledgeJobSource".into()
     }
@@ -152,7 +152,7 @@ impl View {
         let ready = status.conditions.iter().find(|found| found.type_ == condition::READY);
         let shown = |source| {
             let source = serde_json::to_value(source).map_err(Error::internal)?;
-            source::to_callers(&ONCE, source).map(Source)
+            source::to_callers(&ONCE, source).map(KnowledgeJobSource)
         };
         let time = |time: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| time.map(|time| crate::agents::time(Some(time.0)));
         let IngestedDocuments { seen, changed, unchanged, failed, removed } = status.documents.unwrap_or_default();

@@ -36,7 +36,7 @@ pub(crate) struct View {
     /// The documents that could not be read.
     pub failed_document_count: i64,
     pub chunk_count: i64,
-    pub sources: Vec<Source>,
+    pub sources: Vec<KnowledgeSource>,
     /// The ingestion that ended last, or is under way.
     pub last_job_id: Option<String>,
     pub resource_version: Option<String>,
@@ -46,9 +46,9 @@ pub(crate) struct View {
 /// A source of a knowledge base.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Source(Map<String, Value>);
+pub(crate) struct KnowledgeSource(Map<String, Value>);
 
-impl JsonSchema for Source {
+impl JsonSchema for KnowledgeSource {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "KnowledgeSource".into()
     }
@@ -77,7 +77,7 @@ impl View {
         let ready = status.conditions.iter().find(|found| found.type_ == condition::READY);
         let shown = |source| {
             let source = serde_json::to_value(source).map_err(Error::internal)?;
-            source::to_callers(&NAMED, source).map(Source)
+            source::to_callers(&NAMED, source).map(KnowledgeSource)
         };
         Ok(Self {
             id: ids::knowledge_base(&name),

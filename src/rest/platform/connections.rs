@@ -13,7 +13,7 @@ use serde::Serialize;
 use slipway_http::{Error, StatusCode};
 use tokio::time::timeout;
 
-use super::git::{self, Wanted};
+use super::git::{self, TestedRemote};
 use super::{Changes, after, mlflow as mlflow_uri, prometheus as prometheus_url, read};
 use crate::answer::Data;
 use crate::call::{Call, Maybe};
@@ -80,7 +80,7 @@ pub(crate) async fn test(call: Call<Maybe<Changes>>) -> Result<Data<Tested>, Err
     // Without the cluster only the settings of the installation are known.
     let found = timeout(PROBE_TIMEOUT, read(&call.context)).await.ok().and_then(Result::ok).flatten();
     let remote = if changes.git == git::Changes::default() {
-        Wanted::InForce
+        TestedRemote::InForce
     } else {
         git::Writes::of(&call, changes.git, found.as_ref()).await?.wanted
     };

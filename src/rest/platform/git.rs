@@ -96,12 +96,12 @@ pub(super) struct Writes {
     /// The remote moves to another host.
     moves: bool,
     /// The remote as it would be.
-    pub wanted: Wanted,
+    pub wanted: TestedRemote,
 }
 
 /// The remote that a test is about.
 #[derive(Debug, Default)]
-pub(super) enum Wanted {
+pub(super) enum TestedRemote {
     /// The one that is configured, if any.
     #[default]
     InForce,
@@ -162,9 +162,9 @@ impl Changes {
         };
         let touched = [&repo, &branch, &known_hosts, &authority, &token, &key].into_iter().any(Option::is_some);
         let wanted = match &url {
-            _ if !touched => Wanted::InForce,
-            None => Wanted::Nothing,
-            Some(url) => Wanted::Other(Box::new(MirrorTest {
+            _ if !touched => TestedRemote::InForce,
+            None => TestedRemote::Nothing,
+            Some(url) => TestedRemote::Other(Box::new(MirrorTest {
                 url: url.clone(),
                 branch: settings.branch.clone(),
                 known_hosts: settings.known_hosts.clone(),
@@ -291,11 +291,13 @@ fn status(told: Result<Mirrors, Error>) -> (GitStatus, Option<String>) {
 }
 
 /// Tests the connection to a remote: that of the configuration, or one that would be.
-pub(super) async fn test(call: &Call, wanted: Wanted, map: &ConfigMap) -> Finding {
+pub(super) async fn test(call: &Call, wanted: TestedRemote, map: &ConfigMap) -> Finding {
     let other = match wanted {
-        Wanted::Other(other) => Some(other),
-        Wanted::InForce if Stored::of(Some(map), None).repo.is_some() => None,
-        Wanted::InForce | Wanted::Nothing => return Finding::new(Status::NotConfigured, "the state repositories are not mirrored"),
+        TestedRemote::Other(other) => Some(other),
+        TestedRemote::InForce if Stored::of(Some(map), None).repo.is_some() => None,
+        TestedRemote::InForce | TestedRemote::Nothing => {
+            return Finding::new(Status::NotConfigured, "the state repositories are not mirrored");
+        }
     };
     match call.context.state.test_mirror(other.as_deref()).await {
         Ok(tested) => {
@@ -378,14 +380,16 @@ mod tests {
             changes.writes(&stored(at)).unwrap().wanted
         };
         for untouched in [json!({}), json!({"state_token": MASK})] {
-            assert!(matches!(of(untouched.clone()), Wanted::InForce), "{untouched}");
+            assert!(matches!(of(untouched.clone()), TestedRemote::InForce), "{untouched}");
         }
-        assert!(matches!(of(json!({"state_repo": null})), Wanted::Nothing));
-        let Wanted::Other(kept) = of(json!({"state_repo": "https://git.example.com/{team}.git", "state_token": MASK})) else { panic!() };
+        assert!(matches!(of(json!({"state_repo": null})), TestedRemote::Nothing));
+        let TestedRemote::Other(kept) = of(json!({"state_repo": "https://git.example.com/{team}.git", "state_token": MASK})) else {
+            panic!()
+        };
         assert_eq!((&*kept.url, kept.token, kept.keeps_token, kept.keeps_key), ("https://git.example.com/{team}.git", None, true, true));
-        let Wanted::Other(given) = of(json!({"state_repo": "https://other.example.com/x", "state_token": "new"})) else { panic!() };
+        let TestedRemote::Other(given) = of(json!({"state_repo": "https://other.example.com/x", "state_token": "new"})) else { panic!() };
         assert_eq!((given.token, given.keeps_token), (Some(Credential::new("new")), false));
-        let Wanted::Other(without) = of(json!({"state_token": null})) else { panic!() };
+        let TestedRemote::Other(without) = of(json!({"state_token": null})) else { panic!() };
         assert_eq!((&*without.url, without.token, without.keeps_token), (at, None, false));
     }
 

@@ -11,7 +11,7 @@ use slipway_api::ids;
 use slipway_cluster::Key;
 use slipway_database::{AgentKey, Alert, Fault, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MAX_TRACES, MOST_LISTED, Reader};
 use slipway_governance::alert::Topic;
-use slipway_governance::{Score, Share, Source, Usage, WINDOW};
+use slipway_governance::{Score, ScoreSource, Share, Usage, WINDOW};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -239,7 +239,7 @@ impl Reading {
 
     /// A run counts before samples if it ended within the window, as they are of the window; an older one only where there are none.
     pub(super) fn take_scores(&mut self, run: &RunScores, now: Timestamp) {
-        let source = if run.is_delivered { Source::Mlflow } else { Source::Slipway };
+        let source = if run.is_delivered { ScoreSource::Mlflow } else { ScoreSource::Slipway };
         let is_recent = run.ended >= before(now);
         let of_run = |mean: Option<f64>| mean.map(|mean| Score { mean, source });
         for (score, mean) in [(&mut self.safety, run.safety), (&mut self.relevance_to_query, run.relevance_to_query)] {
@@ -289,7 +289,7 @@ async fn recorded(reader: &Reader, agents: &[Asked], now: Timestamp) -> Result<F
         for score in granted(readings.sampled_scores(&keys, &[SAFETY, RELEVANCE], before(now)).await)?.unwrap_or_default() {
             let reading = &mut found[score.agent];
             let place = if score.scorer == SAFETY { &mut reading.safety } else { &mut reading.relevance_to_query };
-            *place = Some(Score { mean: score.mean, source: Source::Slipway });
+            *place = Some(Score { mean: score.mean, source: ScoreSource::Slipway });
         }
         let since = Timestamp::from_second(now.as_second() - ACTIVE_SECONDS).unwrap_or(now);
         if let Some(active) = granted(readings.active_conversations(&keys, since).await)? {
@@ -426,9 +426,9 @@ mod tests {
     #[test]
     fn a_recent_run_counts_before_samples_and_an_old_one_after() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let sample = Some(Score { mean: 0.5, source: Source::Slipway });
+        let sample = Some(Score { mean: 0.5, source: ScoreSource::Slipway });
         for (hours, sampled, safety, source) in
-            [(1, sample, 0.9, Source::Mlflow), (25, sample, 0.5, Source::Slipway), (25, None, 0.9, Source::Mlflow)]
+            [(1, sample, 0.9, ScoreSource::Mlflow), (25, sample, 0.5, ScoreSource::Slipway), (25, None, 0.9, ScoreSource::Mlflow)]
         {
             let ended = Timestamp::from_second(now.as_second() - hours * 3600).unwrap();
             let run = RunScores {

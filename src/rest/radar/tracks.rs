@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use slipway_api::Track;
 use slipway_cluster::Key;
 use slipway_database::{AgentUsage, Fault, Reader, RunScore, Used};
-use slipway_governance::{Score, Source, Usage};
+use slipway_governance::{Score, ScoreSource, Usage};
 
 use super::fleet::{RELEVANCE, Reading, SAFETY, Serving, Snapshot, granted, runs};
 use super::key_of;
@@ -68,7 +68,7 @@ impl Recorded {
         // Of several judges the one counts that scored the most, as in the scorecard of the whole agent.
         let mean = |scorer: &str| {
             let scored = self.scores.iter().filter(|score| score.scorer == scorer && is_of(&score.track, &score.run_hash));
-            scored.max_by_key(|score| score.scored).map(|score| Score { mean: score.mean, source: Source::Slipway })
+            scored.max_by_key(|score| score.scored).map(|score| Score { mean: score.mean, source: ScoreSource::Slipway })
         };
         (reading.safety, reading.relevance_to_query) = (mean(SAFETY), mean(RELEVANCE));
         reading

@@ -6,7 +6,7 @@ use serde_json::json;
 use slipway_api::agent::{Framework, ModelType};
 use slipway_api::names::{self, AgentName};
 use slipway_http::Error;
-use slipway_scaffold::{Capability, Wanted};
+use slipway_scaffold::{Capability, WantedProject};
 
 use crate::fields::AGENT;
 use crate::{tools, validate};
@@ -88,7 +88,7 @@ pub(crate) enum WantedToolFields {
 
 impl Request {
     /// The project without its tools, and these.
-    pub(super) fn read(self, settings: &ScaffoldSettings, namespace: &str) -> Result<(Wanted, Vec<WantedToolFields>), Error> {
+    pub(super) fn read(self, settings: &ScaffoldSettings, namespace: &str) -> Result<(WantedProject, Vec<WantedToolFields>), Error> {
         let Self { name, slug, description, framework, capabilities, tools, delivery, image, model_type, model_id, system_prompt } = self;
         let slug = match slug {
             Some(slug) => AgentName::new(slug).map_err(|error| Error::bad_request(format!("slug: {error}")))?,
@@ -111,7 +111,7 @@ impl Request {
         let spec = json!({"name": name, "description": description, "modelId": model_id, "systemPrompt": system_prompt});
         validate::spec(&AGENT, &spec)?;
         let image = image_of(image, settings, namespace, slug.as_str())?;
-        let wanted = Wanted {
+        let wanted = WantedProject {
             name,
             slug: slug.as_str().to_owned(),
             description: description.filter(|about| !about.is_empty()),

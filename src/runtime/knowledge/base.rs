@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{Passage, Source};
+use super::{Passage, PassageSource};
 use crate::agent;
 
 /// How long a search may take, and of that the embedding. Without optimisation the built-in model is twenty times slower.
@@ -36,12 +36,12 @@ pub(super) struct Base {
 }
 
 /// A question, embedded once for all bases of a model.
-pub(super) struct Asked<'a> {
+pub(super) struct EmbeddedQuestion<'a> {
     text: &'a str,
     vectors: BTreeMap<&'a str, OnceCell<Option<Vec<f32>>>>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> EmbeddedQuestion<'a> {
     pub(super) fn of(text: &'a str, bases: &'a [Arc<Base>]) -> Self {
         Self { text, vectors: bases.iter().map(|base| (base.embedder.id(), OnceCell::new())).collect() }
     }
@@ -71,7 +71,7 @@ impl Unfound {
 
 impl Base {
     /// The best first. What went wrong stands in the log.
-    pub(super) async fn search(&self, asked: &Asked<'_>, top: u32) -> Result<Vec<Passage>, Unfound> {
+    pub(super) async fn search(&self, asked: &EmbeddedQuestion<'_>, top: u32) -> Result<Vec<Passage>, Unfound> {
         let hits = match timeout(SEARCH_TIMEOUT, self.hits(asked, top)).await {
             Ok(Ok(hits)) => hits,
             Ok(Err(fault)) => {
@@ -95,7 +95,7 @@ impl Base {
         Ok(passages.collect())
     }
 
-    async fn hits(&self, asked: &Asked<'_>, top: u32) -> Result<Vec<Hit>, Fault> {
+    async fn hits(&self, asked: &EmbeddedQuestion<'_>, top: u32) -> Result<Vec<Hit>, Fault> {
         // Most of the time it is the model that is configured.
         let (model, vector) = tokio::join!(self.documents.model(), self.embed(&*self.embedder, asked));
         let vector = match model? {
@@ -107,7 +107,7 @@ impl Base {
         self.documents.search(&SearchQuery { text: asked.text.to_owned(), vector, top_k: top, ..SearchQuery::default() }).await
     }
 
-    async fn embed(&self, embedder: &dyn Embedder, asked: &Asked<'_>) -> Option<Vec<f32>> {
+    async fn embed(&self, embedder: &dyn Embedder, asked: &EmbeddedQuestion<'_>) -> Option<Vec<f32>> {
         match asked.vectors.get(embedder.id()) {
             Some(vector) => vector.get_or_init(|| self.vector(embedder, asked.text)).await.clone(),
             None => self.vector(embedder, asked.text).await,
@@ -125,7 +125,7 @@ impl Base {
         None
     }
 
-    async fn embed_as(&self, model: &str, asked: &Asked<'_>) -> Option<Vec<f32>> {
+    async fn embed_as(&self, model: &str, asked: &EmbeddedQuestion<'_>) -> Option<Vec<f32>> {
         let known = self.former().clone().filter(|former| former.id() == model);
         let embedder = match known {
             Some(embedder) => embedder,
@@ -152,7 +152,7 @@ impl Base {
             content,
             section: (!section.is_empty()).then(|| section.join(" / ")),
             cosine,
-            source: Source { source, filename, page, document_id, chunk_id, kb_id: self.kb_id.clone(), score },
+            source: PassageSource { source, filename, page, document_id, chunk_id, kb_id: self.kb_id.clone(), score },
         }
     }
 }

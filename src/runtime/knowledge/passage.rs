@@ -12,7 +12,7 @@ const MAX_NAME_BYTES: usize = 512;
 pub(crate) struct Passage {
     pub(crate) content: String,
     #[serde(flatten)]
-    pub(crate) source: Source,
+    pub(crate) source: PassageSource,
     /// The headings above it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) section: Option<String>,
@@ -23,8 +23,7 @@ pub(crate) struct Passage {
 
 /// Where a passage stands, as callers are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[expect(clippy::struct_field_names, reason = "callers know the field as source")]
-pub(crate) struct Source {
+pub(crate) struct PassageSource {
     /// The document's address, or what else its source calls it.
     pub(crate) source: String,
     pub(crate) filename: String,
@@ -89,7 +88,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn passage(chunk_id: &str) -> Passage {
-        let source = Source {
+        let source = PassageSource {
             source: "manuals".into(),
             filename: "handbook.pdf".into(),
             page: Some(7),
@@ -106,7 +105,7 @@ pub(crate) mod tests {
         let line = r#"{"page":7,"section":"Leave","source":"handbook.pdf","text":"Employees have 30 days of leave."}"#;
         let whole = passage("1");
         assert_eq!(before("How many?", &[whole.clone(), whole.clone()]), format!("<passages>\n{line}\n{line}\n</passages>\n\nHow many?"));
-        let bare = Source { filename: String::new(), page: None, ..whole.source };
+        let bare = PassageSource { filename: String::new(), page: None, ..whole.source };
         assert_eq!(
             Passage { source: bare, section: None, ..whole }.line(),
             r#"{"source":"manuals","text":"Employees have 30 days of leave."}"#

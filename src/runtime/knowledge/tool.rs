@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use slipway_tools::{Builtin, Spec, ToolOutcome};
 
 use super::Passage;
-use super::base::{Asked, Base};
+use super::base::{Base, EmbeddedQuestion};
 
 const DEFAULT_PASSAGES: u32 = 5;
 const MAX_PASSAGES: u32 = 10;
@@ -28,7 +28,7 @@ pub(super) fn search(base: Arc<Base>) -> Box<dyn Builtin> {
 /// What a call gives, as JSON. The turn shows the model, and others, what each may see of it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Found {
+pub(crate) enum SearchFindings {
     Passages(Vec<Passage>),
     Nothing {
         /// A word for the kind of failure.
@@ -72,11 +72,11 @@ impl Builtin for Search {
             if query.is_empty() {
                 return ToolOutcome::error("query must not be empty");
             }
-            let found = match self.0.search(&Asked::of(query, std::slice::from_ref(&self.0)), wanted(&arguments)).await {
-                Ok(passages) => Found::Passages(passages),
+            let found = match self.0.search(&EmbeddedQuestion::of(query, std::slice::from_ref(&self.0)), wanted(&arguments)).await {
+                Ok(passages) => SearchFindings::Passages(passages),
                 Err(unfound) => {
                     let why = format!("{:?} cannot be searched now: {unfound}. Say so where you cannot answer without it.", self.0.name);
-                    Found::Nothing { kind: unfound.kind().to_owned(), why }
+                    SearchFindings::Nothing { kind: unfound.kind().to_owned(), why }
                 }
             };
             match serde_json::to_string(&found) {

@@ -4,7 +4,7 @@
 use futures::StreamExt;
 use serde::Deserialize;
 use slipway_database::Category;
-use slipway_models::{Fault, Message, Model, Piece, Request};
+use slipway_models::{Message, Model, ModelFault, Piece, Request};
 
 use crate::record::Recorder;
 
@@ -27,13 +27,19 @@ pub(crate) struct Learned {
     pub(crate) category: Category,
 }
 
-pub(crate) async fn ask(model: &dyn Model, recorder: &Recorder, message: &str, answer: &str) -> Result<Vec<Learned>, Fault> {
+pub(crate) async fn ask(model: &dyn Model, recorder: &Recorder, message: &str, answer: &str) -> Result<Vec<Learned>, ModelFault> {
     let exchange = format!("<person>\n{}\n</person>\n<assistant>\n{}\n</assistant>", start(message), start(answer));
     Ok(read(&whole(model, recorder, SYSTEM, exchange, 500).await?))
 }
 
 /// One question to a model behind the scenes, answered whole.
-pub(crate) async fn whole(model: &dyn Model, recorder: &Recorder, system: &str, message: String, tokens: u32) -> Result<String, Fault> {
+pub(crate) async fn whole(
+    model: &dyn Model,
+    recorder: &Recorder,
+    system: &str,
+    message: String,
+    tokens: u32,
+) -> Result<String, ModelFault> {
     let request = Request {
         system: Some(system.to_owned()),
         messages: vec![Message::user(message)],

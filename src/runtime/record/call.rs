@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use slipway_models::{Fault, Piece, Stop as ModelStop, Usage};
+use slipway_models::{ModelFault, Piece, Stop as ModelStop, Usage};
 use slipway_tools::TraceContext;
 
 use super::spoken::told;
@@ -15,7 +15,7 @@ use crate::telemetry::{Answered, ModelSpan, ToolSpan};
 const CANCELLED: &str = "cancelled";
 
 impl ModelRecord {
-    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
+    pub(crate) fn hear(&mut self, piece: &Result<Piece, ModelFault>) {
         self.tally.hear(piece);
         if matches!(piece, Ok(Piece::Text(_))) && std::mem::take(&mut self.first) {
             self.recorder.0.chat.first_token(self.began.elapsed().as_secs_f64());
@@ -98,7 +98,7 @@ impl BackgroundRecord<'_> {
         self.tally.used()
     }
 
-    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
+    pub(crate) fn hear(&mut self, piece: &Result<Piece, ModelFault>) {
         self.tally.hear(piece);
     }
 }

@@ -1,7 +1,7 @@
 //! What one call of a model has taken: what its provider says, or an estimate until it does. A call
 //! that is cut off has been paid for, too.
 
-use slipway_models::{Fault, Piece, Usage, tokens};
+use slipway_models::{ModelFault, Piece, Usage, tokens};
 
 pub(crate) struct Tally {
     /// Tokens of the prompt, as far as they are known before the provider counts them.
@@ -16,7 +16,7 @@ impl Tally {
         Self { prompt, answered: 0, told: None }
     }
 
-    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
+    pub(crate) fn hear(&mut self, piece: &Result<Piece, ModelFault>) {
         match piece {
             Ok(Piece::Text(text)) => self.answered += text.len() as u64,
             Ok(Piece::ToolCall(call)) => self.answered += (call.name.len() + call.arguments.to_string().len()) as u64,
@@ -49,7 +49,7 @@ mod tests {
         let text = || Ok(Piece::Text("eight by".into()));
         let call = ToolCall { id: "1".into(), name: "four".into(), arguments: json!({"a": 1, "b": 2}), signature: None };
         let told = Usage { input_tokens: 7, output_tokens: 3, cached_input_tokens: 2 };
-        let fault = || Err(Fault::new(FaultKind::Broken, "cut off"));
+        let fault = || Err(ModelFault::new(FaultKind::Broken, "cut off"));
         for (what, pieces, expected) in [
             ("nothing has come yet", vec![], (100, 0)),
             ("two fragments", vec![text(), text()], (100, 4)),

@@ -25,7 +25,7 @@ pub(crate) struct Identity {
 }
 
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct TelemetrySettings {
     pub(super) identity: Identity,
     /// Attributes of the resource, in order; a later one of the same key has been dropped.
     pub(super) resource: Vec<(String, String)>,
@@ -66,7 +66,7 @@ impl Destination {
     }
 }
 
-impl Settings {
+impl TelemetrySettings {
     pub(crate) fn read(identity: Identity, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<String>> {
         let mut form = Form { lookup, warnings: Vec::new(), faults: Vec::new() };
         let mut destinations = Vec::new();
@@ -303,9 +303,9 @@ pub(super) fn below(mut base: Url, path: &str) -> Url {
 mod tests {
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
+    fn read(variables: &[(&str, &str)]) -> Result<TelemetrySettings, Vec<String>> {
         let identity = Identity { agent_name: "helper".into(), team: "blue".into(), ..Identity::default() };
-        Settings::read(identity, &|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        TelemetrySettings::read(identity, &|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
     }
 
     #[test]

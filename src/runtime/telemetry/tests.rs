@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Answered, Identity, Inbound, Message, Part, Settings, Telemetry, TurnSpan};
+use super::{Answered, Identity, Inbound, Message, Part, Telemetry, TelemetrySettings, TurnSpan};
 
 /// Telemetry of an agent named `helper` that has these variables, without waiting for batches.
 fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
@@ -28,7 +28,7 @@ fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
         let given = variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         given.or_else(|| (name == "OTEL_BSP_SCHEDULE_DELAY").then(|| "50".into()))
     };
-    Telemetry::start(Settings::read(identity, &lookup).unwrap()).unwrap()
+    Telemetry::start(TelemetrySettings::read(identity, &lookup).unwrap()).unwrap()
 }
 
 /// Something of all that a turn can have: guards, two models, a tool that fails with a long result, memories.

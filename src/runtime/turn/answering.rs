@@ -8,13 +8,13 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
 use slipway_database::{NewMessage, StoredMessage};
 use slipway_guards::{Action, Block, Guards, Hold, Ruled, Side, Spent, StreamItem};
-use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
+use slipway_models::{Content, Message, ModelFault, Piece, Role, ToolCall, ToolResult};
 use slipway_tools::{Context, Toolbox};
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
-use super::event::{Answer, Guarded, Stop, TurnEvent, UNKNOWN};
+use super::event::{Guarded, Stop, TurnAnswer, TurnEvent, UNKNOWN};
 use super::parts::Parts;
 use super::prompt::{self, Known, Prompt};
 use super::retrieval::Findings;
@@ -34,9 +34,9 @@ const MAX_HELD_BYTES: usize = 1 << 20;
 const RELEASED_BYTES: usize = 16 * 1024;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
-pub(super) struct Outcome {
-    pub(super) answer: Answer,
-    pub(super) failure: Option<Fault>,
+pub(super) struct TurnOutcome {
+    pub(super) answer: TurnAnswer,
+    pub(super) failure: Option<ModelFault>,
     pub(super) transcript: Vec<NewMessage>,
     /// What the model said and what its tools answered, in order.
     pub(super) said: Vec<Message>,
@@ -118,13 +118,13 @@ impl<'a> Answering<'a> {
     }
 
     /// Asks the model until it has answered, and gives out what was held back.
-    pub(super) async fn work(&mut self) -> Result<Stop, Fault> {
+    pub(super) async fn work(&mut self) -> Result<Stop, ModelFault> {
         let stop = self.rounds().await?;
         self.release().await;
         Ok(if self.blocked.is_some() { Stop::Guard } else { stop })
     }
 
-    async fn rounds(&mut self) -> Result<Stop, Fault> {
+    async fn rounds(&mut self) -> Result<Stop, ModelFault> {
         if let Some(id) = self.order.said.conversation() {
             self.agent.background.outdated(id);
         }
@@ -187,7 +187,7 @@ impl<'a> Answering<'a> {
     }
 
     /// One question to the model; its words are passed on as they come.
-    async fn ask(&mut self, prompt: &Prompt) -> Result<Round, Fault> {
+    async fn ask(&mut self, prompt: &Prompt) -> Result<Round, ModelFault> {
         let mut record = self.record.model_call(&prompt.request, prompt.tokens);
         let mut round = Round::default();
         // Words of an earlier round stay apart from those of this one.
@@ -415,7 +415,7 @@ impl<'a> Answering<'a> {
     }
 
     /// Takes stock: what is answered, what is kept, what is counted.
-    pub(super) fn end(mut self, ended: Result<Stop, Fault>, took: Duration) -> Outcome {
+    pub(super) fn end(mut self, ended: Result<Stop, ModelFault>, took: Duration) -> TurnOutcome {
         self.take_rest();
         let text = std::mem::take(&mut *self.partial());
         let (stop, failure) = match ended {
@@ -440,7 +440,7 @@ impl<'a> Answering<'a> {
         let usage = self.record.used();
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
         let retrieved = self.findings.passages.into_iter().map(|passage| passage.content).collect();
-        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
+        TurnOutcome { answer: TurnAnswer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
     }
 
     /// What was held back when the turn was cut off belongs to what is kept of it.

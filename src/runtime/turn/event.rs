@@ -6,13 +6,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use slipway_database::Stage;
 use slipway_guards::{Action, Breach, Finding, GuardName, PolicyRule, Ruled, Side};
-use slipway_models::{Fault, Usage};
+use slipway_models::{ModelFault, Usage};
 
-use crate::knowledge::Source;
+use crate::knowledge::PassageSource;
 
 /// In place of the name of a tool that there is not: the model made it up, and no guard has judged it.
 pub(crate) const UNKNOWN: &str = "unknown";
-/// Why what there is of an answer is none.
+/// Why an answer is incomplete.
 pub(crate) const OUT_OF_TIME: &str = "the time for its answer ran out before that was whole";
 pub(crate) const OUT_OF_TOKENS: &str = "the tokens for its answer ran out before that was whole";
 
@@ -33,20 +33,20 @@ pub(crate) enum TurnEvent {
     },
     /// Where an answer may come from, and the knowledge bases that did not answer.
     Sources {
-        sources: Vec<Source>,
+        sources: Vec<PassageSource>,
         unavailable: Vec<String>,
     },
     Guard(Guarded),
     Suggestions(Vec<String>),
     /// The last event of a turn that failed.
-    Failed(Fault),
+    Failed(ModelFault),
     /// The last event of a turn that came to an end.
-    Done(Answer),
+    Done(TurnAnswer),
 }
 
 /// The answer of a turn.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct TurnAnswer {
     pub(crate) content: String,
     pub(crate) usage: Usage,
     pub(crate) stop: Stop,
@@ -54,7 +54,7 @@ pub(crate) struct Answer {
     pub(crate) saved: bool,
 }
 
-impl Answer {
+impl TurnAnswer {
     /// A guard answers in place of the model.
     pub(crate) fn refused(content: String) -> Self {
         Self { content, usage: Usage::default(), stop: Stop::Guard, saved: false }

@@ -4,12 +4,12 @@
 use serde_json::{Value, json};
 use slipway_models::Message;
 
-use crate::knowledge::Source;
+use crate::knowledge::PassageSource;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Parts {
     pub(super) steps: Vec<Message>,
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<PassageSource>,
 }
 
 impl Parts {
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let source = json!({"source": "s", "filename": "f", "document_id": "d", "chunk_id": "c", "kb_id": "kb_docs", "score": 0.5});
-        let source: Source = serde_json::from_value(source).unwrap();
+        let source: PassageSource = serde_json::from_value(source).unwrap();
         for (steps, sources) in [(0, 0), (1, 0), (0, 1), (2, 2)] {
             let parts = Parts { steps: vec![Message::user("x"); steps], sources: vec![source.clone(); sources] };
             let written = parts.write();

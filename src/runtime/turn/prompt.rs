@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use slipway_database::StoredMessage;
-use slipway_models::{Fault, FaultKind, Message, Request, ToolSpec, tokens};
+use slipway_models::{FaultKind, Message, ModelFault, Request, ToolSpec, tokens};
 use tokio::task::spawn_blocking;
 use tracing::error;
 
@@ -51,7 +51,7 @@ pub(super) async fn first(
     history: Vec<StoredMessage>,
     tools: Vec<ToolSpec>,
     known: Known<'_>,
-) -> Result<First, Fault> {
+) -> Result<First, ModelFault> {
     let mut messages: Vec<Message> = match &order.said {
         Said::Alone { messages, .. } => messages.clone(),
         Said::InConversation { message, .. } if history.is_empty() => vec![Message::user(message)],
@@ -86,14 +86,14 @@ pub(super) async fn first(
 }
 
 /// A further round: what was shown, what the model said, and what its tools answered.
-pub(super) async fn next(agent: &Agent, mut prompt: Prompt, round: Option<&[Message; 2]>) -> Result<Prompt, Fault> {
+pub(super) async fn next(agent: &Agent, mut prompt: Prompt, round: Option<&[Message; 2]>) -> Result<Prompt, ModelFault> {
     prompt.request.messages.extend(round.into_iter().flatten().cloned());
     fit(agent, prompt.request).await
 }
 
 /// What must be counted is counted aside: loading a vocabulary takes a third of a second, counting with it a
 /// millisecond for 10 KiB, and this thread has everybody's streams.
-async fn fit(agent: &Agent, request: Request) -> Result<Prompt, Fault> {
+async fn fit(agent: &Agent, request: Request) -> Result<Prompt, ModelFault> {
     let window = agent.model.window();
     let reserve = request.max_output_tokens.unwrap_or(ANSWER_TOKENS).min(window / 2);
     let bytes = tokens::bytes(&request);
@@ -107,7 +107,7 @@ async fn fit(agent: &Agent, request: Request) -> Result<Prompt, Fault> {
     });
     fitted.await.unwrap_or_else(|error| {
         error!(%error, "a conversation could not be fitted");
-        Err(Fault::new(FaultKind::Broken, "the conversation could not be fitted to the model's window"))
+        Err(ModelFault::new(FaultKind::Broken, "the conversation could not be fitted to the model's window"))
     })
 }
 

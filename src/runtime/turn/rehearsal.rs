@@ -13,7 +13,7 @@ use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::answering::{Answering, Outcome};
+use super::answering::{Answering, TurnOutcome};
 use super::event::Stop;
 use super::{Order, guard_input};
 use crate::agent::Agent;
@@ -101,7 +101,7 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
         stop = answering.work() => stop,
         () = sleep_until(started + agent.budget.time) => Ok(Stop::TimeBudget),
     };
-    let Outcome { answer, failure, said, retrieved, transcript: _ } = answering.end(stop, started.elapsed());
+    let TurnOutcome { answer, failure, said, retrieved, transcript: _ } = answering.end(stop, started.elapsed());
     let unanswered = order.rehearsal.and_then(|rehearsal| rehearsal.unanswered.into_inner().unwrap_or_else(PoisonError::into_inner));
     // Half an answer says nothing of how good a whole one would be.
     let whole = match (failure, answer.stop.cut_off()) {

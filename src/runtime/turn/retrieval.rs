@@ -10,7 +10,7 @@ use super::answering::Answering;
 use super::event::{Guarded, TurnEvent};
 use super::{Order, Said};
 use crate::agent::judge;
-use crate::knowledge::{self, Found, MAX_SEARCHES, Passage, Query, Retrieved, Source};
+use crate::knowledge::{self, MAX_SEARCHES, Passage, PassageSource, Query, Retrieved, SearchFindings};
 use crate::record::RetrievalRecord;
 use crate::settings::Strategy;
 
@@ -26,12 +26,12 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn sources(&self) -> Vec<Source> {
+    pub(super) fn sources(&self) -> Vec<PassageSource> {
         self.passages.iter().map(|passage| passage.source.clone()).collect()
     }
 
     /// Adds what is new, and gives its sources.
-    fn add(&mut self, passages: &[Passage]) -> Vec<Source> {
+    fn add(&mut self, passages: &[Passage]) -> Vec<PassageSource> {
         let mut sources = Vec::new();
         for passage in passages {
             let is_known =
@@ -139,13 +139,13 @@ impl Answering<'_> {
             }
         };
         match found {
-            Some(Found::Passages(passages)) => {
+            Some(SearchFindings::Passages(passages)) => {
                 finish(Ok(&passages));
                 let passages = self.guard_passages(passages).await;
                 result.content = knowledge::found(&passages);
                 passages
             }
-            Some(Found::Nothing { kind, why }) => {
+            Some(SearchFindings::Nothing { kind, why }) => {
                 finish(Err(&kind));
                 (result.content, result.is_error) = (why, true);
                 Vec::new()

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Fault, Limits, Scrubbed};
+use super::{GitFault, GitLimits, Scrubbed};
 
 /// How long output of descendants is awaited after the program has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(200);
@@ -52,8 +52,8 @@ impl Child {
     }
 
     /// Collects the output until the end.
-    pub(super) async fn finish(mut self, limits: Limits, secrets: &[String]) -> Result<Finished, Fault> {
-        let read_error = |error: io::Error| Fault::Read(error.to_string());
+    pub(super) async fn finish(mut self, limits: GitLimits, secrets: &[String]) -> Result<Finished, GitFault> {
+        let read_error = |error: io::Error| GitFault::Read(error.to_string());
         let (stdin, stdout, stderr) = self.streams().map_err(read_error)?;
         drop(stdin);
         let (mut stdout, mut stderr) = (Some(stdout), Some(stderr));
@@ -70,14 +70,14 @@ impl Child {
                 }
                 () = sleep_until(until) => match status {
                     Some(_) => break,
-                    None => return Err(Fault::Time(limits.time)),
+                    None => return Err(GitFault::Time(limits.time)),
                 }
             }
             if out.len() + err.len() > limits.bytes {
-                return Err(Fault::Output(limits.bytes));
+                return Err(GitFault::Output(limits.bytes));
             }
         }
-        let status = status.ok_or_else(|| Fault::Read("it ended without a status".to_owned()))?;
+        let status = status.ok_or_else(|| GitFault::Read("it ended without a status".to_owned()))?;
         Ok(Finished { status, stdout: Scrubbed::new(&out, secrets), stderr: Scrubbed::new(&err, secrets) })
     }
 }

@@ -6,7 +6,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::*;
 
-const LIMITS: Limits = Limits { time: Duration::from_secs(20), bytes: 1 << 20 };
+const LIMITS: GitLimits = GitLimits { time: Duration::from_secs(20), bytes: 1 << 20 };
 
 fn script(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("program");
@@ -80,11 +80,11 @@ async fn secrets_lie_in_files_that_others_cannot_read_and_are_removed() {
 async fn limits_end_a_child_with_all_that_it_started() {
     let folder = TempDir::new().unwrap();
     let git = Git::new(script(folder.path(), "eval \"$1\""), folder.path(), ours()).unwrap();
-    let short = Limits { time: Duration::from_millis(300), bytes: 1000 };
+    let short = GitLimits { time: Duration::from_millis(300), bytes: 1000 };
     let pids = folder.path().join("pids");
     let sleeper = format!("sleep 60 & echo $! >{0}; echo $$ >>{0}; sleep 60", pids.display());
     let began = Instant::now();
-    assert_eq!(git.call([&sleeper]).unwrap().run(short).await.unwrap_err(), Fault::Time(short.time));
+    assert_eq!(git.call([&sleeper]).unwrap().run(short).await.unwrap_err(), GitFault::Time(short.time));
     assert!(began.elapsed() < Duration::from_secs(5));
     let gone = |pid: &str| test_kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap()).is_err();
     let all_gone = || fs::read_to_string(&pids).unwrap().lines().all(gone);
@@ -95,7 +95,7 @@ async fn limits_end_a_child_with_all_that_it_started() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(all_gone(), "{}", fs::read_to_string(&pids).unwrap());
-    assert_eq!(git.call(["while :; do echo x; done"]).unwrap().run(short).await.unwrap_err(), Fault::Output(1000));
+    assert_eq!(git.call(["while :; do echo x; done"]).unwrap().run(short).await.unwrap_err(), GitFault::Output(1000));
     let fault = Git::new("/nowhere/git", folder.path().join("other"), ours()).unwrap().call(["x"]).unwrap().run(short).await.unwrap_err();
     assert!(fault.to_string().contains("/nowhere/git could not be started"), "{fault}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gix::ObjectId;
 
-use super::{Fault, disk};
+use super::{HistoryFault, disk};
 
 /// Path of the branch below the repository.
 pub(super) const BRANCH: &str = "refs/heads/main";
@@ -26,7 +26,7 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Takes the lock and writes the new commit to it, without syncing it.
-    pub(super) fn take(repository: &Path, commit: ObjectId) -> Result<Self, Fault> {
+    pub(super) fn take(repository: &Path, commit: ObjectId) -> Result<Self, HistoryFault> {
         let branch = repository.join(BRANCH);
         let path = branch.with_extension("lock");
         // Git removes empty folders of branches.
@@ -38,19 +38,24 @@ impl Lock {
         for _ in 0..LOCK_ATTEMPTS {
             match disk::begin(&path, format!("{commit}\n").as_bytes()) {
                 Ok(file) => return Ok(Self { file, path, branch, is_held: true }),
-                Err(Fault::Disk { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => thread::sleep(LOCK_RETRY_INTERVAL),
+                Err(HistoryFault::Disk { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
+                    thread::sleep(LOCK_RETRY_INTERVAL)
+                }
                 Err(fault) => return Err(fault),
             }
         }
-        Err(Fault::Busy(format!("{BRANCH} is locked by another program; if none is at work, remove {} and try again", path.display())))
+        Err(HistoryFault::Busy(format!(
+            "{BRANCH} is locked by another program; if none is at work, remove {} and try again",
+            path.display()
+        )))
     }
 
-    pub(super) fn sync(&self) -> Result<(), Fault> {
-        disk::sync(&self.file).map_err(|error| Fault::disk("write", &self.path, error))
+    pub(super) fn sync(&self) -> Result<(), HistoryFault> {
+        disk::sync(&self.file).map_err(|error| HistoryFault::disk("write", &self.path, error))
     }
 
     /// Moves the branch. The move is durable once the folder is synced.
-    pub(super) fn commit(mut self) -> Result<(), Fault> {
+    pub(super) fn commit(mut self) -> Result<(), HistoryFault> {
         self.is_held = false;
         disk::rename_or_remove(&self.path, &self.branch)
     }
@@ -65,6 +70,6 @@ impl Drop for Lock {
 }
 
 /// Makes the last move of the branch durable.
-pub(super) fn sync(branch: &Path) -> Result<(), Fault> {
+pub(super) fn sync(branch: &Path) -> Result<(), HistoryFault> {
     branch.parent().map_or(Ok(()), disk::sync_folder)
 }

@@ -14,7 +14,7 @@ use slipway_release::Artifact;
 use super::index::{Entry, ReleaseIndex};
 use super::objects::ObjectReader;
 use super::status::{self, VersionStatus};
-use super::{AGENTS, CURRENT, Fault, RELEASES, STATUS};
+use super::{AGENTS, CURRENT, HistoryFault, RELEASES, STATUS};
 
 /// Agents in the cache, and versions of all of them. Beyond that the cache is cleared.
 const MAX_AGENTS: usize = 512;
@@ -130,7 +130,7 @@ impl Cache {
         }
     }
 
-    pub(super) fn agent(&mut self, name: &str, objects: &ObjectReader) -> Result<&AgentReleases, Fault> {
+    pub(super) fn agent(&mut self, name: &str, objects: &ObjectReader) -> Result<&AgentReleases, HistoryFault> {
         if !self.agents.contains_key(name) {
             let agent = load(self.head, name, objects)?;
             let versions: usize = self.agents.values().map(|agent| agent.versions.len()).sum();
@@ -142,19 +142,19 @@ impl Cache {
         Ok(self.agents.entry(name.to_owned()).or_default())
     }
 
-    fn index(&mut self, objects: &ObjectReader) -> Result<&mut ReleaseIndex, Fault> {
+    fn index(&mut self, objects: &ObjectReader) -> Result<&mut ReleaseIndex, HistoryFault> {
         let index = self.index.get_or_insert_with(|| ReleaseIndex::open(&self.repository));
         index.catch_up(self.head, objects)?;
         Ok(index)
     }
 
     /// The location of the release with this name.
-    pub(super) fn named(&mut self, name: &str, objects: &ObjectReader) -> Result<Option<Location>, Fault> {
+    pub(super) fn named(&mut self, name: &str, objects: &ObjectReader) -> Result<Option<Location>, HistoryFault> {
         if self.head.is_none() { Ok(None) } else { self.index(objects)?.named(name) }
     }
 
     /// Adds names, commits and known summaries to rows.
-    pub(super) fn describe(&mut self, agent: &str, rows: &mut [(Row, ObjectId)], objects: &ObjectReader) -> Result<(), Fault> {
+    pub(super) fn describe(&mut self, agent: &str, rows: &mut [(Row, ObjectId)], objects: &ObjectReader) -> Result<(), HistoryFault> {
         let versions: Vec<u64> = rows.iter().map(|(row, _)| row.version).collect();
         let known = self.index(objects)?.versions(agent, &versions);
         for ((row, blob), known) in rows.iter_mut().zip(known) {
@@ -190,7 +190,7 @@ impl AgentReleases {
 }
 
 /// Reads an agent's releases from a commit.
-pub(super) fn load(head: Option<ObjectId>, name: &str, objects: &ObjectReader) -> Result<AgentReleases, Fault> {
+pub(super) fn load(head: Option<ObjectId>, name: &str, objects: &ObjectReader) -> Result<AgentReleases, HistoryFault> {
     let mut agent = AgentReleases::default();
     let Some(head) = head else { return Ok(agent) };
     let Some(folder) = objects.at(objects.root(head)?, &[AGENTS, name])? else { return Ok(agent) };

@@ -15,7 +15,7 @@ use super::pack::{ObjectBatch, object_id};
 use super::status::{REJECTED_BEFORE, SUPERSEDED, StatusFile, VersionStatus};
 use super::worktree::Directory;
 use super::writer::Head;
-use super::{AGENTS, Author, CURRENT, DEPLOY, Fault, KUSTOMIZATION, RELEASES, STATUS};
+use super::{AGENTS, Author, CURRENT, DEPLOY, HistoryFault, KUSTOMIZATION, RELEASES, STATUS};
 
 /// A change of one agent's history, which becomes one commit.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) enum Operation {
 
 /// The result of a change.
 #[derive(Debug, Clone)]
-pub(super) struct Outcome {
+pub(super) struct ChangeOutcome {
     /// 0 if the change is of no version.
     pub version: u64,
     /// The commit that has the change. None in a repository without commits.
@@ -72,7 +72,7 @@ impl Head {
         change: &Change,
         objects: &ObjectReader,
         batch: &mut ObjectBatch,
-    ) -> Result<(Outcome, Option<CommitEffect>), Fault> {
+    ) -> Result<(ChangeOutcome, Option<CommitEffect>), HistoryFault> {
         // Set once files are edited: every check comes before.
         self.is_inconsistent = false;
         let effect = CommitEffect { agent: change.agent.clone(), ..CommitEffect::default() };
@@ -87,7 +87,7 @@ impl Head {
         };
         let effect = edit.effect;
         self.is_inconsistent = false;
-        Ok((Outcome { version, commit: None, is_new }, is_new.then_some(effect)))
+        Ok((ChangeOutcome { version, commit: None, is_new }, is_new.then_some(effect)))
     }
 }
 
@@ -101,11 +101,11 @@ struct Edit<'a> {
 
 impl Edit<'_> {
     /// The directory of the agent.
-    fn directory(&mut self) -> Result<&mut Directory, Fault> {
+    fn directory(&mut self) -> Result<&mut Directory, HistoryFault> {
         self.head.root.subdirectory(AGENTS, self.objects)?.subdirectory(&self.change.agent, self.objects)
     }
 
-    fn status_file(&mut self) -> Result<&mut StatusFile, Fault> {
+    fn status_file(&mut self) -> Result<&mut StatusFile, HistoryFault> {
         let agent = &self.change.agent;
         if !self.head.status_files.contains_key(agent) {
             let text = match self.directory()?.file(STATUS) {
@@ -118,13 +118,13 @@ impl Edit<'_> {
         Ok(self.head.status_files.entry(agent.clone()).or_default())
     }
 
-    fn record(&mut self, draft: &Artifact, manifest: Option<&str>) -> Result<u64, Fault> {
+    fn record(&mut self, draft: &Artifact, manifest: Option<&str>) -> Result<u64, HistoryFault> {
         check_size(manifest)?;
         let highest = self.highest()?;
         let mut artifact = draft.clone();
         artifact.metadata.version = highest + 1;
         artifact.metadata.previous = highest;
-        let artifact = artifact.sealed().map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
+        let artifact = artifact.sealed().map_err(|fault| HistoryFault::Refused(format!("the artifact: {fault}")))?;
         let version = artifact.metadata.version;
         let status = artifact.metadata.status;
         self.head.is_inconsistent = true;
@@ -145,7 +145,7 @@ impl Edit<'_> {
     }
 
     /// The highest version there ever was, 0 without one.
-    fn highest(&mut self) -> Result<u64, Fault> {
+    fn highest(&mut self) -> Result<u64, HistoryFault> {
         if let Some(highest) = self.head.highest.get(&self.change.agent) {
             return Ok(*highest);
         }
@@ -158,7 +158,7 @@ impl Edit<'_> {
         Ok(highest)
     }
 
-    fn activate(&mut self, version: u64, manifest: Option<&str>, reason: Option<&str>) -> Result<bool, Fault> {
+    fn activate(&mut self, version: u64, manifest: Option<&str>, reason: Option<&str>) -> Result<bool, HistoryFault> {
         check_size(manifest)?;
         let objects = self.objects;
         let agent = self.change.agent.clone();
@@ -169,15 +169,15 @@ impl Edit<'_> {
         let current = directory.file(CURRENT);
         let status = self.status_file()?.get(version)?;
         if status.as_ref().is_some_and(VersionStatus::was_rejected) {
-            return Err(Fault::Refused(format!("version {version} of agent {agent} was rejected; deploy one that passed")));
+            return Err(HistoryFault::Refused(format!("version {version} of agent {agent} was rejected; deploy one that passed")));
         }
         if status.as_ref().is_some_and(VersionStatus::was_superseded) {
-            return Err(Fault::Refused(format!(
+            return Err(HistoryFault::Refused(format!(
                 "version {version} of agent {agent} was superseded before it was evaluated; apply what it says to have it evaluated"
             )));
         }
         let artifact = artifact(objects, recorded, &self.change.namespace, &agent, version)?;
-        let active = artifact.marked(Status::Active).map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
+        let active = artifact.marked(Status::Active).map_err(|fault| HistoryFault::Refused(format!("the artifact: {fault}")))?;
         let bytes = active.to_yaml().into_bytes();
         let blob = object_id(Kind::Blob, &bytes)?;
         // A later request for the same is recorded again, with its author and time.
@@ -195,14 +195,14 @@ impl Edit<'_> {
     }
 
     /// Whether the manifest in `deploy/` is this one.
-    fn is_deployed(&mut self, manifest: Option<&str>) -> Result<bool, Fault> {
+    fn is_deployed(&mut self, manifest: Option<&str>) -> Result<bool, HistoryFault> {
         let Some(manifest) = manifest else { return Ok(true) };
         let blob = object_id(Kind::Blob, manifest.as_bytes())?;
         let found = self.head.root.subdirectory(DEPLOY, self.objects)?.file(&format!("{}.yaml", self.change.agent));
         Ok(found == Some(blob))
     }
 
-    fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>, reason: Option<&str>) -> Result<(), Fault> {
+    fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>, reason: Option<&str>) -> Result<(), HistoryFault> {
         let objects = self.objects;
         self.directory()?.put(CURRENT, blob);
         let mut changes: Vec<(u64, Status, Option<String>)> = self
@@ -224,12 +224,14 @@ impl Edit<'_> {
         if is_new { self.kustomize() } else { Ok(()) }
     }
 
-    fn set_status(&mut self, version: u64, status: Status, reason: Option<&str>) -> Result<bool, Fault> {
+    fn set_status(&mut self, version: u64, status: Status, reason: Option<&str>) -> Result<bool, HistoryFault> {
         let (agent, objects) = (self.change.agent.clone(), self.objects);
         match status {
-            Status::Active => return Err(Fault::Refused(format!("version {version} of agent {agent} becomes active by being activated"))),
+            Status::Active => {
+                return Err(HistoryFault::Refused(format!("version {version} of agent {agent} becomes active by being activated")));
+            }
             Status::PendingEval => {
-                return Err(Fault::Refused(format!(
+                return Err(HistoryFault::Refused(format!(
                     "version {version} of agent {agent} can wait for an evaluation only from its start; record it again"
                 )));
             }
@@ -248,7 +250,7 @@ impl Edit<'_> {
         Ok(true)
     }
 
-    fn tombstone(&mut self) -> Result<bool, Fault> {
+    fn tombstone(&mut self) -> Result<bool, HistoryFault> {
         let (agent, objects) = (self.change.agent.clone(), self.objects);
         let directory = self.directory()?;
         let changelog = match directory.file(CURRENT) {
@@ -286,12 +288,12 @@ impl Edit<'_> {
     }
 
     /// Older versions with this status, archived because this version takes their place.
-    fn superseded(&mut self, status: Status, by: u64) -> Result<Vec<(u64, Status, Option<String>)>, Fault> {
+    fn superseded(&mut self, status: Status, by: u64) -> Result<Vec<(u64, Status, Option<String>)>, HistoryFault> {
         let older = self.status_file()?.with_status(status).filter(|version| *version < by);
         Ok(older.map(|version| (version, Status::Archived, Some(format!("{SUPERSEDED}v{by}")))).collect())
     }
 
-    fn write_statuses(&mut self, changes: &[(u64, Status, Option<String>)]) -> Result<(), Fault> {
+    fn write_statuses(&mut self, changes: &[(u64, Status, Option<String>)]) -> Result<(), HistoryFault> {
         let when = self.change.when;
         let file = self.status_file()?;
         let mut statuses = Vec::new();
@@ -308,7 +310,7 @@ impl Edit<'_> {
     }
 
     /// Lists the manifests in `deploy/` for `kubectl apply -k`.
-    fn kustomize(&mut self) -> Result<(), Fault> {
+    fn kustomize(&mut self) -> Result<(), HistoryFault> {
         let deploy = self.head.root.subdirectory(DEPLOY, self.objects)?;
         let mut resources = Vec::new();
         for entry in deploy.entries() {
@@ -328,14 +330,14 @@ impl Edit<'_> {
 }
 
 /// Reads the artifact of a version and checks that it is the one that was recorded.
-pub(super) fn artifact(objects: &ObjectReader, id: ObjectId, namespace: &str, agent: &str, version: u64) -> Result<Artifact, Fault> {
+pub(super) fn artifact(objects: &ObjectReader, id: ObjectId, namespace: &str, agent: &str, version: u64) -> Result<Artifact, HistoryFault> {
     let damaged = |why: &dyn std::fmt::Display| {
-        Fault::damaged(format!(
+        HistoryFault::damaged(format!(
             "version {version} of agent {agent} is not what was written: {why}; it is left as it is, and other versions can be read"
         ))
     };
     let text = objects.text(id, &file_name(version)).map_err(|fault| damaged(&fault))?;
-    let name = AgentName::new(agent).map_err(|error| Fault::Refused(error.to_string()))?;
+    let name = AgentName::new(agent).map_err(|error| HistoryFault::Refused(error.to_string()))?;
     let artifact = Artifact::from_yaml(&text).and_then(|artifact| artifact.expected(&name, version)).map_err(|fault| damaged(&fault))?;
     if artifact.deployment.namespace != namespace {
         return Err(damaged(&format!("it is of namespace {}, and lies in the repository of {namespace}", artifact.deployment.namespace)));
@@ -347,14 +349,14 @@ pub(super) fn file_name(version: u64) -> String {
     format!("v{version}.yaml")
 }
 
-pub(super) fn missing(agent: &str, version: u64) -> Fault {
-    Fault::Missing(format!("agent {agent} has no version {version}"))
+pub(super) fn missing(agent: &str, version: u64) -> HistoryFault {
+    HistoryFault::Missing(format!("agent {agent} has no version {version}"))
 }
 
-fn check_size(manifest: Option<&str>) -> Result<(), Fault> {
+fn check_size(manifest: Option<&str>) -> Result<(), HistoryFault> {
     match manifest {
         Some(manifest) if manifest.len() > LONGEST => {
-            Err(Fault::Refused(format!("the manifest has {} bytes; at most {LONGEST} are kept", manifest.len())))
+            Err(HistoryFault::Refused(format!("the manifest has {} bytes; at most {LONGEST} are kept", manifest.len())))
         }
         _ => Ok(()),
     }

@@ -8,7 +8,7 @@ use gix::ObjectId;
 
 /// An error of the history. What was recorded before is not affected.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Fault {
+pub enum HistoryFault {
     /// The request is invalid: a name, a version, a status. Repeating it does not help.
     #[error("{0}")]
     Refused(String),
@@ -26,7 +26,7 @@ pub enum Fault {
     Busy(String),
 }
 
-impl Fault {
+impl HistoryFault {
     pub(super) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged(what.into())
     }

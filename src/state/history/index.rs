@@ -15,7 +15,7 @@ use gix::ObjectId;
 
 use super::cache::{Location, Summary};
 use super::objects::ObjectReader;
-use super::{Fault, disk};
+use super::{HistoryFault, disk};
 
 /// The file's name in the repository.
 pub(super) const FILE: &str = "slipway-releases";
@@ -157,7 +157,7 @@ impl ReleaseIndex {
     }
 
     /// Adds the releases of newer commits, up to this one.
-    pub(super) fn catch_up(&mut self, head: Option<ObjectId>, objects: &ObjectReader) -> Result<(), Fault> {
+    pub(super) fn catch_up(&mut self, head: Option<ObjectId>, objects: &ObjectReader) -> Result<(), HistoryFault> {
         let Some(head) = head.filter(|head| Some(*head) != self.covers) else { return Ok(()) };
         let found = if let Some(found) = self.releases_since(head, objects)? {
             found
@@ -177,7 +177,7 @@ impl ReleaseIndex {
     }
 
     /// Releases since the commit up to which the index is complete, newest first. None if it is no linear ancestor.
-    fn releases_since(&self, head: ObjectId, objects: &ObjectReader) -> Result<Option<Vec<(String, Location)>>, Fault> {
+    fn releases_since(&self, head: ObjectId, objects: &ObjectReader) -> Result<Option<Vec<(String, Location)>>, HistoryFault> {
         let Some(covers) = self.covers else { return Ok(None) };
         let (mut found, mut next) = (Vec::new(), head);
         while next != covers {
@@ -260,11 +260,11 @@ impl ReleaseIndex {
     }
 
     /// The location of the release with this name.
-    pub(super) fn named(&self, name: &str) -> Result<Option<Location>, Fault> {
+    pub(super) fn named(&self, name: &str) -> Result<Option<Location>, HistoryFault> {
         let Some(number) = self.names.get(&self.hasher.hash_one(name)) else { return Ok(None) };
         let span = self.spans[*number as usize];
-        let bytes = self.read(span.at, span.at + u64::from(span.length)).map_err(|error| Fault::disk("read", &self.path, error))?;
-        let line = parse(&bytes).ok_or_else(|| Fault::disk("read", &self.path, io::ErrorKind::InvalidData.into()))?;
+        let bytes = self.read(span.at, span.at + u64::from(span.length)).map_err(|error| HistoryFault::disk("read", &self.path, error))?;
+        let line = parse(&bytes).ok_or_else(|| HistoryFault::disk("read", &self.path, io::ErrorKind::InvalidData.into()))?;
         let commit = line.commit.and_then(|commit| ObjectId::from_hex(commit.as_bytes()).ok());
         let location = commit.map(|commit| Location { agent: line.agent.to_owned(), version: line.version, commit });
         Ok(location.filter(|_| line.name == Some(name)))
@@ -347,7 +347,7 @@ fn recorded(commit: ObjectId, about: Option<super::message::About>) -> Option<(S
 }
 
 /// All releases, newest first.
-fn all_releases(head: ObjectId, objects: &ObjectReader) -> Result<Vec<(String, Location)>, Fault> {
+fn all_releases(head: ObjectId, objects: &ObjectReader) -> Result<Vec<(String, Location)>, HistoryFault> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([head]);
     let mut next = vec![head];

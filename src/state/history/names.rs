@@ -1,6 +1,6 @@
 //! Names that become paths. All names from outside are checked here, so that no path leads out of its folder.
 
-use super::Fault;
+use super::HistoryFault;
 
 /// The limit of AgentName.
 const MAX_AGENT_BYTES: usize = 52;
@@ -9,16 +9,16 @@ const MAX_NAMESPACE_BYTES: usize = 63;
 /// The limit of a DNS subdomain.
 const MAX_RELEASE_BYTES: usize = 253;
 
-pub(super) fn namespace(name: &str) -> Result<(), Fault> {
+pub(super) fn namespace(name: &str) -> Result<(), HistoryFault> {
     label("namespace", name, MAX_NAMESPACE_BYTES, |first| first.is_ascii_lowercase() || first.is_ascii_digit())
 }
 
-pub(super) fn agent(name: &str) -> Result<(), Fault> {
+pub(super) fn agent(name: &str) -> Result<(), HistoryFault> {
     label("agent", name, MAX_AGENT_BYTES, |first| first.is_ascii_lowercase())
 }
 
 /// The name of a release is a trailer of its commit.
-pub(super) fn release(name: &str) -> Result<(), Fault> {
+pub(super) fn release(name: &str) -> Result<(), HistoryFault> {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     if !name.is_empty() && name.len() <= MAX_RELEASE_BYTES && name.bytes().all(fits) {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn release(name: &str) -> Result<(), Fault> {
     Err(refused("release", name, &format!("1 to {MAX_RELEASE_BYTES} of a-z, 0-9, - and .")))
 }
 
-fn label(what: &str, name: &str, most: usize, begins: impl Fn(u8) -> bool) -> Result<(), Fault> {
+fn label(what: &str, name: &str, most: usize, begins: impl Fn(u8) -> bool) -> Result<(), HistoryFault> {
     let bytes = name.as_bytes();
     let fits = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     let ends = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -36,9 +36,9 @@ fn label(what: &str, name: &str, most: usize, begins: impl Fn(u8) -> bool) -> Re
     Err(refused(what, name, &format!("1 to {most} of a-z, 0-9 and -, beginning and ending with a letter or digit")))
 }
 
-fn refused(what: &str, name: &str, right: &str) -> Fault {
+fn refused(what: &str, name: &str, right: &str) -> HistoryFault {
     let shown: String = name.chars().take(64).collect();
-    Fault::Refused(format!("{what}: {shown:?} is no name for the history; it takes {right}"))
+    HistoryFault::Refused(format!("{what}: {shown:?} is no name for the history; it takes {right}"))
 }
 
 #[cfg(test)]

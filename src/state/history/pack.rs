@@ -17,7 +17,7 @@ use gix::odb::pack::index;
 use gix::progress::Discard;
 use gix::zlib::Compression;
 
-use super::{Fault, disk};
+use super::{HistoryFault, disk};
 
 /// From this size on, two threads compress and index the objects of a pack.
 const PARALLEL_MIN_BYTES: usize = 256 * 1024;
@@ -25,8 +25,8 @@ const PARALLEL_MIN_BYTES: usize = 256 * 1024;
 pub(super) const TEMPORARY_PREFIX: &str = "tmp_slipway_";
 
 /// The id of an object. Fails if the content was forged to collide with another's.
-pub(super) fn object_id(kind: Kind, data: &[u8]) -> Result<ObjectId, Fault> {
-    gix::objs::compute_hash(Hash::Sha1, kind, data).map_err(|error| Fault::Refused(format!("the content cannot be stored: {error}")))
+pub(super) fn object_id(kind: Kind, data: &[u8]) -> Result<ObjectId, HistoryFault> {
+    gix::objs::compute_hash(Hash::Sha1, kind, data).map_err(|error| HistoryFault::Refused(format!("the content cannot be stored: {error}")))
 }
 
 /// Objects that become one pack.
@@ -37,7 +37,7 @@ pub(super) struct ObjectBatch {
 }
 
 impl ObjectBatch {
-    pub(super) fn insert(&mut self, kind: Kind, data: Vec<u8>) -> Result<ObjectId, Fault> {
+    pub(super) fn insert(&mut self, kind: Kind, data: Vec<u8>) -> Result<ObjectId, HistoryFault> {
         let id = object_id(kind, &data)?;
         if self.ids.insert(id) {
             self.objects.push((kind, data));
@@ -50,8 +50,8 @@ impl ObjectBatch {
     }
 
     /// Writes and syncs the pack and its index, under temporary names.
-    pub(super) fn write(&self, folder: &Path) -> Result<TemporaryPack, Fault> {
-        let encoded = self.encode().map_err(|error| Fault::disk("pack objects for", folder, io::Error::other(error.to_string())))?;
+    pub(super) fn write(&self, folder: &Path) -> Result<TemporaryPack, HistoryFault> {
+        let encoded = self.encode().map_err(|error| HistoryFault::disk("pack objects for", folder, io::Error::other(error.to_string())))?;
         let written = TemporaryPack {
             folder: folder.to_owned(),
             name: encoded.name.to_string(),
@@ -65,7 +65,7 @@ impl ObjectBatch {
             let pack = scope.spawn(|| disk::sync(&file));
             disk::create(&temporary_path(folder, &written.name, "idx"), &encoded.index)?;
             let synced = pack.join().unwrap_or_else(|_| Err(io::Error::other("the thread that synced it panicked")));
-            synced.map_err(|error| Fault::disk("write", &path, error))
+            synced.map_err(|error| HistoryFault::disk("write", &path, error))
         })?;
         Ok(written)
     }
@@ -143,7 +143,7 @@ pub(super) struct TemporaryPack {
 impl TemporaryPack {
     /// Renames the pack to its final name. The name is durable once the folder is synced.
     /// The pack goes before its index, from which on readers find it.
-    pub(super) fn publish(&mut self) -> Result<(), Fault> {
+    pub(super) fn publish(&mut self) -> Result<(), HistoryFault> {
         for end in ["pack", "idx"] {
             disk::rename(&temporary_path(&self.folder, &self.name, end), &self.folder.join(format!("pack-{}.{end}", self.name)))?;
         }
@@ -168,8 +168,8 @@ pub(super) fn temporary_path(folder: &Path, name: &str, end: &str) -> PathBuf {
 }
 
 /// Whether the bytes of a pack match the checksum at its end. A pack that cannot be opened is an error and not damage.
-pub(super) fn has_valid_checksum(pack: &Path) -> Result<bool, Fault> {
-    drop(std::fs::File::open(pack).map_err(|error| Fault::disk("read", pack, error))?);
+pub(super) fn has_valid_checksum(pack: &Path) -> Result<bool, HistoryFault> {
+    drop(std::fs::File::open(pack).map_err(|error| HistoryFault::disk("read", pack, error))?);
     Ok(File::at(pack, Hash::Sha1).is_ok_and(|pack| pack.verify_checksum(&mut Discard, &AtomicBool::new(false)).is_ok()))
 }
 

@@ -13,8 +13,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
 use super::repository::{PACK_FOLDER, locked};
-use super::{Fault, disk, pack};
-use crate::git::{Git, Limits};
+use super::{HistoryFault, disk, pack};
+use crate::git::{Git, GitLimits};
 
 /// A repository with more packs is repacked. Geometric packs alone are some twenty for a million objects.
 const MAX_PACKS: usize = 40;
@@ -27,7 +27,7 @@ const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// New packs after which the repository is opened again, as gix sizes its table of packs when it opens one.
 const MAX_PACKS_SINCE_OPEN: usize = 256;
 /// Bounds of one `git repack`.
-const LIMITS: Limits = Limits { time: Duration::from_mins(30), bytes: 64 * 1024 };
+const LIMITS: GitLimits = GitLimits { time: Duration::from_mins(30), bytes: 64 * 1024 };
 /// Packs are rolled up until each has at least twice the objects of the next smaller one. Versions of one file follow
 /// each other in the order in which git compares objects, so that a small window finds their deltas.
 const ARGUMENTS: [&str; 6] = ["repack", "-d", "-q", "-n", "--geometric=2", "--window=4"];
@@ -87,7 +87,7 @@ impl State {
 }
 
 impl Repack {
-    pub(super) fn new(repository: &Path, repacker: Arc<Repacker>) -> Result<Self, Fault> {
+    pub(super) fn new(repository: &Path, repacker: Arc<Repacker>) -> Result<Self, HistoryFault> {
         let packs = pack_names(repository)?.len();
         let state = State { packs, new_bytes: 0, packs_since_open: 0, is_scheduled: false, not_before: Instant::now() };
         Ok(Self {
@@ -130,8 +130,8 @@ impl Repack {
     }
 
     /// Runs `git repack` once.
-    pub(super) async fn run(&self) -> Result<(), Fault> {
-        let failed = |why: String| Fault::Busy(format!("git repack failed in {}: {why}", self.repository.display()));
+    pub(super) async fn run(&self) -> Result<(), HistoryFault> {
+        let failed = |why: String| HistoryFault::Busy(format!("git repack failed in {}: {why}", self.repository.display()));
         let call = self.repacker.git.call(ARGUMENTS).map_err(|fault| failed(fault.to_string()))?.within(&self.repository);
         let call = SETTINGS.into_iter().fold(call, |call, (key, value)| call.set(key, value));
         let finished = call.run(LIMITS).await.map_err(|fault| failed(fault.to_string()))?;
@@ -196,7 +196,7 @@ impl Scheduled {
 }
 
 /// Removes what a failed repack left and marks damaged packs, which git leaves alone from then on. Returns how many.
-fn clean_up(repository: &Path) -> Result<usize, Fault> {
+fn clean_up(repository: &Path) -> Result<usize, HistoryFault> {
     remove_temporary(repository)?;
     let folder = repository.join(PACK_FOLDER);
     let mut damaged = 0;
@@ -212,7 +212,7 @@ fn clean_up(repository: &Path) -> Result<usize, Fault> {
 }
 
 /// Removes temporary files of git.
-pub(super) fn remove_temporary(repository: &Path) -> Result<(), Fault> {
+pub(super) fn remove_temporary(repository: &Path) -> Result<(), HistoryFault> {
     let folder = repository.join(PACK_FOLDER);
     for name in disk::names(&folder)? {
         if ["tmp_pack_", "tmp_idx_", "tmp_rev_", ".tmp-"].iter().any(|prefix| name.starts_with(prefix)) {
@@ -223,7 +223,7 @@ pub(super) fn remove_temporary(repository: &Path) -> Result<(), Fault> {
 }
 
 /// The names of the packs that can be repacked.
-fn pack_names(repository: &Path) -> Result<Vec<String>, Fault> {
+fn pack_names(repository: &Path) -> Result<Vec<String>, HistoryFault> {
     let names = disk::names(&repository.join(PACK_FOLDER))?;
     let is_kept = |name: &str| names.binary_search(&format!("{name}.keep")).is_ok();
     Ok(names.iter().filter_map(|name| name.strip_suffix(".idx")).filter(|name| !is_kept(name)).map(str::to_owned).collect())

@@ -8,7 +8,7 @@ use super::cache::Cache;
 use super::objects::ObjectReader;
 use super::repack::{self, Repack, Repacker};
 use super::writer::{Head, WriteQueue};
-use super::{Fault, branch, disk, pack};
+use super::{HistoryFault, branch, disk, pack};
 
 /// Pushes cannot rewrite or delete the branch, and no other process collects garbage.
 const CONFIG: &str = "[core]
@@ -44,7 +44,7 @@ pub(super) struct Repository {
 
 impl Repository {
     /// Opens the repository. Creates it if it does not exist and `create` is set.
-    pub(super) fn open(root: &Path, namespace: &str, create: bool, repacker: &Arc<Repacker>) -> Result<Option<Self>, Fault> {
+    pub(super) fn open(root: &Path, namespace: &str, create: bool, repacker: &Arc<Repacker>) -> Result<Option<Self>, HistoryFault> {
         let path = root.join(format!("{namespace}.git"));
         if !path.is_dir() {
             if !create {
@@ -73,7 +73,7 @@ impl Repository {
     }
 
     /// A reader for this thread.
-    pub(super) fn objects(&self) -> Result<ObjectReader, Fault> {
+    pub(super) fn objects(&self) -> Result<ObjectReader, HistoryFault> {
         let mut git = locked(&self.git);
         if self.repack.is_stale.swap(false, Ordering::SeqCst) {
             *git = open(&self.path)?;
@@ -87,19 +87,19 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open(path: &Path) -> Result<gix::ThreadSafeRepository, Fault> {
+fn open(path: &Path) -> Result<gix::ThreadSafeRepository, HistoryFault> {
     let slots = gix::odb::store::init::Slots::AsNeededByDiskState { multiplier: 2.0, minimum: MIN_PACK_SLOTS };
     // Without the configuration of the machine and the user.
     let options = gix::open::Options::isolated().object_store_slots(slots).open_path_as_is(true);
     gix::ThreadSafeRepository::open_opts(path, options)
-        .map_err(|error| Fault::damaged(format!("{} is no repository that can be opened: {error}", path.display())))
+        .map_err(|error| HistoryFault::damaged(format!("{} is no repository that can be opened: {error}", path.display())))
 }
 
 /// Creates a repository under a temporary name and renames it when it is complete.
-fn create_at(root: &Path, namespace: &str, path: &Path) -> Result<(), Fault> {
+fn create_at(root: &Path, namespace: &str, path: &Path) -> Result<(), HistoryFault> {
     let made = root.join(format!("{UNFINISHED_PREFIX}{namespace}.git"));
     if made.exists() {
-        std::fs::remove_dir_all(&made).map_err(|error| Fault::disk("remove", &made, error))?;
+        std::fs::remove_dir_all(&made).map_err(|error| HistoryFault::disk("remove", &made, error))?;
     }
     let folders = [PACK_FOLDER, "objects/info", "refs/heads", "refs/tags"];
     let built = (|| {
@@ -120,7 +120,7 @@ fn create_at(root: &Path, namespace: &str, path: &Path) -> Result<(), Fault> {
 }
 
 /// Removes what a killed process left behind. Only one process works in the folder, so that none of it is in use.
-fn recover(path: &Path) -> Result<(), Fault> {
+fn recover(path: &Path) -> Result<(), HistoryFault> {
     disk::remove(&path.join(branch::BRANCH).with_extension("lock"))?;
     repack::remove_temporary(path)?;
     let folder = path.join(PACK_FOLDER);
@@ -148,7 +148,7 @@ fn recover(path: &Path) -> Result<(), Fault> {
 }
 
 /// Publishes the pack of the newest commit if a power failure undid a rename of the pack or its index, but not that of the branch.
-fn recover_newest_pack(path: &Path, folder: &Path) -> Result<(), Fault> {
+fn recover_newest_pack(path: &Path, folder: &Path) -> Result<(), HistoryFault> {
     let Ok(branch) = std::fs::read_to_string(path.join(branch::BRANCH)) else { return Ok(()) };
     let Ok(commit) = gix::ObjectId::from_hex(branch.trim().as_bytes()) else { return Ok(()) };
     for file in disk::names(folder)? {
@@ -168,7 +168,7 @@ fn recover_newest_pack(path: &Path, folder: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn is_whole(pack: &Path) -> Result<bool, Fault> {
+fn is_whole(pack: &Path) -> Result<bool, HistoryFault> {
     Ok(pack.exists() && pack::has_valid_checksum(pack)?)
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use slipway_release::Status;
 
-use super::Fault;
+use super::HistoryFault;
 
 /// The status of a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,11 +41,11 @@ impl VersionStatus {
 }
 
 /// The status of every version in a file. One that was edited by hand is read as YAML.
-pub(super) fn read(text: &str) -> Result<BTreeMap<u64, VersionStatus>, Fault> {
+pub(super) fn read(text: &str) -> Result<BTreeMap<u64, VersionStatus>, HistoryFault> {
     if let Some(all) = text.lines().map(line).collect() {
         return Ok(all);
     }
-    slipway_api::yaml::read(text).map_err(|error| Fault::damaged(format!("status.yaml cannot be read: {error}")))
+    slipway_api::yaml::read(text).map_err(|error| HistoryFault::damaged(format!("status.yaml cannot be read: {error}")))
 }
 
 /// The file of one agent, edited line by line.
@@ -60,7 +60,7 @@ pub(super) struct StatusFile {
 }
 
 impl StatusFile {
-    pub(super) fn new(text: String) -> Result<Self, Fault> {
+    pub(super) fn new(text: String) -> Result<Self, HistoryFault> {
         let lines: Option<Vec<_>> = text.lines().map(line).collect();
         let is_canonical =
             lines.is_some_and(|all| all.is_sorted_by(|(one, _), (other, _)| one < other)) && (text.is_empty() || text.ends_with('\n'));
@@ -85,11 +85,11 @@ impl StatusFile {
     }
 
     /// The status of every version.
-    pub(super) fn all(&self) -> Result<BTreeMap<u64, VersionStatus>, Fault> {
+    pub(super) fn all(&self) -> Result<BTreeMap<u64, VersionStatus>, HistoryFault> {
         read(&self.text)
     }
 
-    pub(super) fn get(&self, version: u64) -> Result<Option<VersionStatus>, Fault> {
+    pub(super) fn get(&self, version: u64) -> Result<Option<VersionStatus>, HistoryFault> {
         match line_range(&self.text, version).filter(|_| self.is_canonical) {
             Some((start, end)) => Ok(line(self.text[start..end].trim_end()).map(|(_, status)| status)),
             None => Ok(read(&self.text)?.remove(&version)),
@@ -97,7 +97,7 @@ impl StatusFile {
     }
 
     /// Sets the line of a version.
-    pub(super) fn set(&mut self, version: u64, status: &VersionStatus) -> Result<(), Fault> {
+    pub(super) fn set(&mut self, version: u64, status: &VersionStatus) -> Result<(), HistoryFault> {
         let line = render(version, status)?;
         if let Some((start, end)) = line_range(&self.text, version).filter(|_| self.is_canonical) {
             self.text.replace_range(start..end, &line);
@@ -145,14 +145,14 @@ fn line_range(text: &str, version: u64) -> Option<(usize, usize)> {
     Some((0, 0))
 }
 
-fn render(version: u64, status: &VersionStatus) -> Result<String, Fault> {
+fn render(version: u64, status: &VersionStatus) -> Result<String, HistoryFault> {
     let reason = status.reason.as_deref().map(quoted).transpose()?.map(|reason| format!(", reason: {reason}")).unwrap_or_default();
     Ok(format!("{version}: {{status: {}{reason}, when: \"{}\"}}\n", status.status.as_str(), status.when))
 }
 
 /// A text as JSON and YAML both have it, on one line.
-fn quoted(text: &str) -> Result<String, Fault> {
-    let json = serde_json::to_string(text).map_err(|error| Fault::Refused(error.to_string()))?;
+fn quoted(text: &str) -> Result<String, HistoryFault> {
+    let json = serde_json::to_string(text).map_err(|error| HistoryFault::Refused(error.to_string()))?;
     let odd = |letter: char| matches!(letter, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {

@@ -14,11 +14,11 @@ use std::process::Command;
 use jiff::Timestamp;
 use slipway_release::{Artifact, Metadata, Resolved, Status};
 
-use super::{Author, Draft, Fault, History, Transition};
+use super::{Author, Draft, History, HistoryFault, Transition};
 use crate::git::Git;
 
 /// Opens a history. Its folder has the temporary files of git too.
-fn open(root: &Path) -> Result<History, Fault> {
+fn open(root: &Path) -> Result<History, HistoryFault> {
     std::fs::create_dir_all(root).unwrap();
     History::open(root, Git::new("git", root, std::env::vars_os()).unwrap())
 }

@@ -7,7 +7,7 @@ use gix::ObjectId;
 use gix::objs::tree::{Entry, EntryKind, name_order};
 use gix::objs::{Kind, Tree, WriteTo as _};
 
-use super::Fault;
+use super::HistoryFault;
 use super::objects::ObjectReader;
 use super::pack::ObjectBatch;
 
@@ -28,16 +28,16 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn load(objects: &ObjectReader, id: ObjectId) -> Result<Self, Fault> {
+    pub(super) fn load(objects: &ObjectReader, id: ObjectId) -> Result<Self, HistoryFault> {
         Ok(Self { tree: objects.tree(id)?, id: Some(id), ..Self::default() })
     }
 
     /// A subdirectory, empty if it does not exist.
-    pub(super) fn subdirectory(&mut self, name: &str, objects: &ObjectReader) -> Result<&mut Self, Fault> {
+    pub(super) fn subdirectory(&mut self, name: &str, objects: &ObjectReader) -> Result<&mut Self, HistoryFault> {
         if !self.subdirectories.contains_key(name) {
             let directory = match self.entry(name) {
                 Some(entry) if entry.mode.is_tree() => Self::load(objects, entry.oid)?,
-                Some(_) => return Err(Fault::damaged(format!("{name} is a file in the repository; it must be a directory"))),
+                Some(_) => return Err(HistoryFault::damaged(format!("{name} is a file in the repository; it must be a directory"))),
                 None => Self::default(),
             };
             self.subdirectories.insert(name.to_owned(), directory);
@@ -96,7 +96,7 @@ impl Directory {
     }
 
     /// Adds all changed trees to the batch and returns the id of this one.
-    pub(super) fn write(&mut self, batch: &mut ObjectBatch) -> Result<ObjectId, Fault> {
+    pub(super) fn write(&mut self, batch: &mut ObjectBatch) -> Result<ObjectId, HistoryFault> {
         for name in std::mem::take(&mut self.touched) {
             let Some(directory) = self.subdirectories.get_mut(&name) else { continue };
             let before = directory.id;
@@ -116,7 +116,7 @@ impl Directory {
             return Ok(id);
         }
         let mut bytes = Vec::new();
-        self.tree.write_to(&mut bytes).map_err(|error| Fault::Refused(format!("a tree cannot be written: {error}")))?;
+        self.tree.write_to(&mut bytes).map_err(|error| HistoryFault::Refused(format!("a tree cannot be written: {error}")))?;
         let id = batch.insert(Kind::Tree, bytes)?;
         self.id = Some(id);
         Ok(id)

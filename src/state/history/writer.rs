@@ -12,14 +12,14 @@ use gix::objs::Kind;
 
 use super::branch::Lock;
 use super::cache::{CommitEffect, Location};
-use super::change::{Change, Outcome};
+use super::change::{Change, ChangeOutcome};
 use super::message::Commit;
 use super::objects::ObjectReader;
 use super::pack::ObjectBatch;
 use super::repository::{PACK_FOLDER, Repository, locked};
 use super::status::StatusFile;
 use super::worktree::Directory;
-use super::{Fault, branch, disk};
+use super::{HistoryFault, branch, disk};
 
 /// Changes in one group. Bounds how long the first of them waits.
 const MAX_GROUP: usize = 32;
@@ -35,7 +35,7 @@ const MAX_STATUS_FILES: usize = 256;
 /// A change in the queue.
 pub(super) struct PendingWrite {
     pub change: Change,
-    result: Mutex<Option<Result<Outcome, Fault>>>,
+    result: Mutex<Option<Result<ChangeOutcome, HistoryFault>>>,
     /// Whether the thread of this change writes the next group. Guarded with `wake`.
     is_leader: Mutex<bool>,
     wake: Condvar,
@@ -95,18 +95,18 @@ enum Stop {
     Moved,
     /// A change failed in part. The others are made again without it.
     Again,
-    Fault(Fault),
+    Fault(HistoryFault),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
+impl From<HistoryFault> for Stop {
+    fn from(fault: HistoryFault) -> Self {
         Self::Fault(fault)
     }
 }
 
 impl Repository {
     /// Makes a change. It is durable when this returns.
-    pub(super) fn submit(&self, change: Change) -> Result<Outcome, Fault> {
+    pub(super) fn submit(&self, change: Change) -> Result<ChangeOutcome, HistoryFault> {
         let write = Arc::new(PendingWrite { change, result: Mutex::default(), is_leader: Mutex::default(), wake: Condvar::new() });
         {
             let mut queue = locked(&self.queue);
@@ -153,7 +153,9 @@ impl Repository {
                 Ok(()) => return,
                 Err(Stop::Again) => {}
                 Err(Stop::Moved) if moved < MAX_ATTEMPTS => moved += 1,
-                Err(Stop::Moved) => break Fault::Busy(format!("{} keeps being moved by another program; try again later", branch::BRANCH)),
+                Err(Stop::Moved) => {
+                    break HistoryFault::Busy(format!("{} keeps being moved by another program; try again later", branch::BRANCH));
+                }
                 Err(Stop::Fault(fault)) => break fault,
             }
         };
@@ -263,7 +265,7 @@ impl Repository {
     }
 
     /// The outcome of an earlier change that recorded a release of the same name.
-    fn find_recorded(&self, change: &Change, head: &Head, objects: &ObjectReader) -> Result<Option<Outcome>, Fault> {
+    fn find_recorded(&self, change: &Change, head: &Head, objects: &ObjectReader) -> Result<Option<ChangeOutcome>, HistoryFault> {
         let Some(name) = change.release() else { return Ok(None) };
         let location = if let Some(location) = head.group_releases.get(name) {
             Some(location.clone())
@@ -274,14 +276,17 @@ impl Repository {
         };
         let Some(location) = location else { return Ok(None) };
         if location.agent != change.agent {
-            return Err(Fault::Refused(format!("release {name} was recorded for agent {}, not for {}", location.agent, change.agent)));
+            return Err(HistoryFault::Refused(format!(
+                "release {name} was recorded for agent {}, not for {}",
+                location.agent, change.agent
+            )));
         }
-        Ok(Some(Outcome { version: location.version, commit: Some(location.commit), is_new: false }))
+        Ok(Some(ChangeOutcome { version: location.version, commit: Some(location.commit), is_new: false }))
     }
 }
 
 impl Head {
-    fn load(commit: Option<ObjectId>, objects: &ObjectReader) -> Result<Self, Fault> {
+    fn load(commit: Option<ObjectId>, objects: &ObjectReader) -> Result<Self, HistoryFault> {
         let root = match commit {
             Some(commit) => Directory::load(objects, objects.root(commit)?)?,
             None => Directory::default(),
@@ -290,7 +295,7 @@ impl Head {
         Ok(Self { commit, root, status_files, highest, group_releases, is_inconsistent: false })
     }
 
-    fn commit(&mut self, change: &Change, version: u64, batch: &mut ObjectBatch) -> Result<ObjectId, Fault> {
+    fn commit(&mut self, change: &Change, version: u64, batch: &mut ObjectBatch) -> Result<ObjectId, HistoryFault> {
         let commit = Commit {
             tree: self.root.write(batch)?,
             parent: self.commit,
@@ -320,6 +325,6 @@ impl Head {
     }
 }
 
-fn interrupted() -> Fault {
-    Fault::Busy("writing was interrupted; try again".to_owned())
+fn interrupted() -> HistoryFault {
+    HistoryFault::Busy("writing was interrupted; try again".to_owned())
 }

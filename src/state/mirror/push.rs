@@ -12,7 +12,7 @@ use url::Url;
 
 use super::Rules;
 use super::trouble::{Trouble, meant};
-use crate::git::{Call, Fault, Finished, Git, Limits, repository};
+use crate::git::{Finished, Git, GitCall, GitFault, GitLimits, repository};
 
 const MAIN: &str = "refs/heads/main";
 /// Time limit of name resolution and of connections of ssh.
@@ -21,8 +21,8 @@ const CONNECT_SECONDS: &str = "10";
 /// Seconds without data after which https fails.
 const IDLE_SECONDS: &str = "30";
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-const LOCAL_LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: MAX_OUTPUT_BYTES };
-const PROBE_LIMITS: Limits = Limits { time: Duration::from_secs(20), bytes: MAX_OUTPUT_BYTES };
+const LOCAL_LIMITS: GitLimits = GitLimits { time: Duration::from_secs(30), bytes: MAX_OUTPUT_BYTES };
+const PROBE_LIMITS: GitLimits = GitLimits { time: Duration::from_secs(20), bytes: MAX_OUTPUT_BYTES };
 
 const MIRROR_PROFILE: EgressProfile = EgressProfile { name: "the mirror", setting: "state.mirror.allow", user_agent: "" };
 
@@ -86,7 +86,7 @@ impl Pusher {
         let refspec = format!("{ours}:refs/heads/{}", place.branch);
         let arguments = ["push", "--porcelain", "--no-verify", "--", &place.url, &refspec];
         let push = reach(&self.git, &self.rules, remote, &place, &arguments).await?.within(&repository);
-        let pushed = push.run(Limits { time: self.time, bytes: MAX_OUTPUT_BYTES }).await?;
+        let pushed = push.run(GitLimits { time: self.time, bytes: MAX_OUTPUT_BYTES }).await?;
         if pushed.status.success() {
             return Ok(());
         }
@@ -126,7 +126,7 @@ fn remote_words(finished: &Finished) -> String {
 }
 
 /// A git call that can connect to this remote only, with its credentials.
-async fn reach(git: &Git, rules: &Rules, remote: &Remote, place: &Destination, arguments: &[&str]) -> Result<Call, Trouble> {
+async fn reach(git: &Git, rules: &Rules, remote: &Remote, place: &Destination, arguments: &[&str]) -> Result<GitCall, Trouble> {
     let url = parse_url(&place.url).map_err(Trouble::Forbidden)?;
     let call = git.call(arguments)?.hiding(remote.secrets()).set(format!("protocol.{}.allow", url.scheme()), "always");
     match remote.transport() {
@@ -156,7 +156,7 @@ async fn addresses(url: &Url, rules: &Rules, proxied: bool) -> Result<Vec<IpAddr
     }
 }
 
-fn https(call: Call, url: &Url, addresses: &[IpAddr], transport: &Transport, authority: Option<&str>) -> Result<Call, Trouble> {
+fn https(call: GitCall, url: &Url, addresses: &[IpAddr], transport: &Transport, authority: Option<&str>) -> Result<GitCall, Trouble> {
     let mut call = call.set("http.lowSpeedLimit", "1").set("http.lowSpeedTime", IDLE_SECONDS);
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(443);
@@ -179,7 +179,7 @@ fn https(call: Call, url: &Url, addresses: &[IpAddr], transport: &Transport, aut
     }
 }
 
-fn ssh(call: Call, url: &Url, address: &str, transport: &Transport, known_hosts: &str, user: &str) -> Result<Call, Trouble> {
+fn ssh(call: GitCall, url: &Url, address: &str, transport: &Transport, known_hosts: &str, user: &str) -> Result<GitCall, Trouble> {
     let key = call.file("key", transport.key().unwrap_or_default())?;
     let known = call.file("known_hosts", known_hosts)?;
     let (key, known, alias) = (quoted(&key), quoted(&known), host_key_alias(url));
@@ -213,7 +213,7 @@ fn ssh(call: Call, url: &Url, address: &str, transport: &Transport, known_hosts:
     // Git passes this line to a shell. It has only fixed words and a path made here.
     let command = format!("ssh -F '{}'", config.display());
     if config.to_string_lossy().contains(['\'', '\n', '"', '%']) {
-        return Err(Trouble::Git(Fault::Read("the folder for private files must not have quotes or % in its name".to_owned())));
+        return Err(Trouble::Git(GitFault::Read("the folder for private files must not have quotes or % in its name".to_owned())));
     }
     Ok(call.environment("GIT_SSH_COMMAND", command).environment("GIT_SSH_VARIANT", "ssh"))
 }
@@ -223,7 +223,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// A remote folder is written by a child of ours, with the hooks and settings of that repository. So it is checked.
-fn file(call: Call, url: &Url, rules: &Rules) -> Result<Call, Trouble> {
+fn file(call: GitCall, url: &Url, rules: &Rules) -> Result<GitCall, Trouble> {
     let path = url.to_file_path().map_err(|()| Trouble::Forbidden("the URL names no folder".to_owned()))?;
     let Some(folder) = &rules.files else {
         return Err(Trouble::Forbidden(

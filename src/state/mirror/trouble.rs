@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipway_egress::ResolveError;
 use thiserror::Error;
 
-use crate::git::{Fault, Finished};
+use crate::git::{Finished, GitFault};
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Trouble {
@@ -33,7 +33,7 @@ pub enum Trouble {
     #[error("the remote cannot be reached: {0}")]
     Unreachable(String),
     #[error("git: {0}")]
-    Git(#[from] Fault),
+    Git(#[from] GitFault),
     #[error("git failed: {0}")]
     Other(String),
 }

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use super::inflate::Inflate;
-use super::{Limits, Slot};
-use crate::git::{Call, Child, Scrubbed};
+use super::{ServeLimits, Slot};
+use crate::git::{Child, GitCall, Scrubbed};
 
 /// Buffer for output of git, which is all that a client that does not read occupies.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -46,7 +46,7 @@ impl<T> Drop for Task<T> {
 }
 
 impl Session {
-    pub(super) fn start(call: Call, request: Option<Request>, limits: Limits, slot: Slot) -> Result<Self, Error> {
+    pub(super) fn start(call: GitCall, request: Option<Request>, limits: ServeLimits, slot: Slot) -> Result<Self, Error> {
         let feed = request.map(|request| Inflate::new(request.headers(), limits.body).map(|inflate| (request, inflate))).transpose()?;
         let mut child = call.start().map_err(Error::internal)?;
         let (stdin, stdout, stderr) = child.streams().map_err(Error::internal)?;

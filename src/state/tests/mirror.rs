@@ -380,7 +380,7 @@ async fn a_remote_that_never_answers_ends_by_time_and_holds_up_nobody_else() {
     let running = local.start_with(Some(remote), Options { time, settle: Duration::ZERO, ..Options::default() });
     let began = Instant::now();
     let trouble = running.fault("team-a").await;
-    assert!(matches!(trouble, Trouble::Git(slipway_state::git::Fault::Time(_))), "{trouble}");
+    assert!(matches!(trouble, Trouble::Git(slipway_state::git::GitFault::Time(_))), "{trouble}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     // Reporting a change does not block.
     let began = Instant::now();

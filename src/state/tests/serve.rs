@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use slipway_http::{Error, Request, ServerLimits, serve};
 use slipway_state::git::Git;
-use slipway_state::serve::{Limits, Serve, place};
+use slipway_state::serve::{Serve, ServeLimits, place};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,7 @@ struct Served {
 }
 
 impl Served {
-    async fn start(limits: Limits) -> Served {
+    async fn start(limits: ServeLimits) -> Served {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("state")).unwrap();
         let git = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
@@ -143,7 +143,7 @@ fn everything(repository: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn git_clones_and_fetches_in_each_version_of_the_protocol() {
-    let served = Served::start(Limits::default()).await;
+    let served = Served::start(ServeLimits::default()).await;
     let repository = served.repository("team-a", TEN);
     for version in ["0", "1", "2"] {
         let protocol = format!("protocol.version={version}");
@@ -177,7 +177,7 @@ async fn git_clones_and_fetches_in_each_version_of_the_protocol() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_negotiation_comes_packed_and_is_understood() {
-    let served = Served::start(Limits::default()).await;
+    let served = Served::start(ServeLimits::default()).await;
     // A clone that has a thousand commits which the server has not: it names them in bodies that git packs with gzip.
     let repository = served.repository("team-a", TEN);
     let clone = served.git(&["clone", "-q", &served.url("team-a"), "mine"]).await;
@@ -200,7 +200,7 @@ async fn a_long_negotiation_comes_packed_and_is_understood() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_sent_writes() {
-    let served = Served::start(Limits::default()).await;
+    let served = Served::start(ServeLimits::default()).await;
     let repository = served.repository("team-a", TEN);
     let before = head(&repository);
     let clone = served.git(&["clone", "-q", &served.url("team-a"), "c"]).await;
@@ -219,7 +219,7 @@ async fn nothing_that_is_sent_writes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_reachable_from_a_branch_is_not_given_out_whatever_the_repository_says() {
-    let served = Served::start(Limits::default()).await;
+    let served = Served::start(ServeLimits::default()).await;
     let repository = served.repository("team-a", TEN);
     let lost = ["commit-tree", "-m", "taken back", "main^{tree}"];
     let lost = words(&run(Command::new("git").arg("-C").arg(&repository).args(lost))).trim().to_owned();
@@ -239,7 +239,7 @@ async fn what_is_not_reachable_from_a_branch_is_not_given_out_whatever_the_repos
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_refused_with_words() {
-    let served = Served::start(Limits { body: 10_000, ..Limits::default() }).await;
+    let served = Served::start(ServeLimits { body: 10_000, ..ServeLimits::default() }).await;
     served.repository("team-a", TEN);
     served.repository("other", TEN);
     std::os::unix::fs::symlink(served.folder.path().join("state/other.git"), served.folder.path().join("state/team-link.git")).unwrap();
@@ -283,7 +283,7 @@ async fn what_is_wrong_is_refused_with_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_clients_at_once_are_all_served_by_few_children() {
-    let served = Served::start(Limits { children: 3, ..Limits::default() }).await;
+    let served = Served::start(ServeLimits { children: 3, ..ServeLimits::default() }).await;
     served.repository("team-a", "head -c 3000000 /dev/urandom >file; git add .; git commit -qm big");
     let mut most = 0;
     let clones: Vec<_> = (0..20)
@@ -309,7 +309,7 @@ async fn twenty_clients_at_once_are_all_served_by_few_children() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_waits_too_long_is_answered_with_503() {
-    let served = Served::start(Limits { children: 1, queue: Duration::from_millis(200), ..Limits::default() }).await;
+    let served = Served::start(ServeLimits { children: 1, queue: Duration::from_millis(200), ..ServeLimits::default() }).await;
     let repository = served.repository("team-a", BIG);
     let mut slow = send(served.address, FETCH, everything(&repository).as_bytes()).await;
     slow.read_u8().await.unwrap();
@@ -323,7 +323,7 @@ async fn a_request_that_waits_too_long_is_answered_with_503() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_readers_of_one_repository_leave_places_for_others() {
-    let limits = Limits { children: 3, of_one: 2, queue: Duration::from_millis(200), ..Limits::default() };
+    let limits = ServeLimits { children: 3, of_one: 2, queue: Duration::from_millis(200), ..ServeLimits::default() };
     let served = Served::start(limits).await;
     let repository = served.repository("team-a", BIG);
     served.repository("team-b", TEN);
@@ -343,7 +343,7 @@ async fn slow_readers_of_one_repository_leave_places_for_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_slowly_holds_git_back_and_one_that_leaves_ends_it() {
-    let served = Served::start(Limits::default()).await;
+    let served = Served::start(ServeLimits::default()).await;
     let repository = served.repository("team-a", BIG);
     let mut slow = send(served.address, FETCH, everything(&repository).as_bytes()).await;
     slow.read_u8().await.unwrap();
@@ -374,7 +374,7 @@ async fn a_client_that_reads_slowly_holds_git_back_and_one_that_leaves_ends_it()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn time_ends_who_reads_too_slowly_and_who_says_nothing() {
-    let served = Served::start(Limits { time: Duration::from_secs(1), ..Limits::default() }).await;
+    let served = Served::start(ServeLimits { time: Duration::from_secs(1), ..ServeLimits::default() }).await;
     let repository = served.repository("team-a", BIG);
     let mut slow = send(served.address, FETCH, everything(&repository).as_bytes()).await;
     slow.read_u8().await.unwrap();
@@ -398,7 +398,7 @@ async fn time_ends_who_reads_too_slowly_and_who_says_nothing() {
 async fn nobody_is_left_dead_where_we_are_the_first_process() {
     // The first process of a container inherits git's orphans.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
-    let served = Served::start(Limits::default()).await;
+    let served = Served::start(ServeLimits::default()).await;
     let repository = served.repository("team-a", BIG);
     for _ in 0..5 {
         let mut cut = send(served.address, FETCH, everything(&repository).as_bytes()).await;

@@ -17,7 +17,7 @@ use slipway_release::{Artifact, Metadata, Status};
 use slipway_state::git::Git;
 use slipway_state::history::{Author, Draft, History};
 use slipway_state::mirror::{Mirror, Options, Rules};
-use slipway_state::serve::{Limits, Serve, place};
+use slipway_state::serve::{Serve, ServeLimits, place};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -72,7 +72,7 @@ async fn readers_and_the_mirror_get_whole_histories_while_releases_are_made() {
     let history = Arc::new(History::open(&state, child.clone()).unwrap());
     history.record("team-a", draft("helper", 0)).unwrap();
 
-    let served = Serve::new(child.clone(), &state, Limits::default());
+    let served = Serve::new(child.clone(), &state, ServeLimits::default());
     let handler = move |request: Request| {
         let served = served.clone();
         async move {

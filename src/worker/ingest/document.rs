@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use slipway_database::Fault;
 use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, Listed, NewChunk};
 use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
-use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
 use slipway_models::FaultKind;
 use slipway_models::embedding::{PassageEmbedder, Vector};
@@ -28,7 +28,7 @@ const FIRST_BYTES: usize = 4096;
 
 /// What came of a document.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum DocumentOutcome {
     /// Its content is what is there already.
     Same,
     /// It was listed and has gone since.
@@ -85,7 +85,7 @@ impl Reader {
         self.model.embedder().id()
     }
 
-    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::Fault> {
+    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::ModelFault> {
         self.model.embed(texts).await
     }
 
@@ -102,7 +102,7 @@ impl Reader {
         source: &dyn Source,
         item: &Item,
         known: Option<[u8; 32]>,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<DocumentOutcome, Trouble> {
         let mut file = tempfile::NamedTempFile::new().map_err(disk)?;
         let mut meta = self.meta(item);
         if item.size.is_some_and(|size| size > MAX_DOCUMENT_BYTES) {
@@ -118,7 +118,7 @@ impl Reader {
             }
             Err(error) => {
                 return match error.kind() {
-                    SourceErrorKind::Gone => Ok(Outcome::Gone),
+                    SourceErrorKind::Gone => Ok(DocumentOutcome::Gone),
                     SourceErrorKind::Unfetchable => failed(ingestion, &meta, error.to_string()).await,
                     SourceErrorKind::Unavailable => Err(Trouble::Away(error)),
                     _ => self.refuse(ingestion, item, error).await,
@@ -129,7 +129,7 @@ impl Reader {
         if known == Some(hash) {
             let marked = ingestion.mark_seen(&[self.listed(item)]).await.map_err(of_database)?;
             if marked > 0 {
-                return Ok(Outcome::Same);
+                return Ok(DocumentOutcome::Same);
             }
         }
         meta.content_hash = Some(hash);
@@ -143,9 +143,9 @@ impl Reader {
     }
 
     /// Says of a document that its source does not hand it out. What the index has of it stays.
-    pub(super) async fn refuse(&self, ingestion: &Ingestion, item: &Item, error: SourceError) -> Result<Outcome, Trouble> {
+    pub(super) async fn refuse(&self, ingestion: &Ingestion, item: &Item, error: SourceError) -> Result<DocumentOutcome, Trouble> {
         ingestion.fail_document(&self.meta(item), &error.to_string()).await.map_err(of_database)?;
-        Ok(Outcome::Refused(error))
+        Ok(DocumentOutcome::Refused(error))
     }
 
     /// As the source lists it.
@@ -171,7 +171,7 @@ impl Reader {
         ingestion: &Ingestion,
         (format, file): (Format, &tempfile::NamedTempFile),
         mut meta: DocumentMeta,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<DocumentOutcome, Trouble> {
         let mut draft = ingestion.draft().await.map_err(of_database)?;
         let mut extraction = match Extraction::start(&self.program, format, file.path(), limits(format)) {
             Ok(extraction) => extraction,
@@ -202,7 +202,7 @@ impl Reader {
         }
         meta.pages = summary.pages;
         draft.publish(&meta).await.map_err(of_database)?;
-        Ok(Outcome::Written { pages: u64::from(summary.pages.unwrap_or_default()), chunks })
+        Ok(DocumentOutcome::Written { pages: u64::from(summary.pages.unwrap_or_default()), chunks })
     }
 
     /// Writes chunks, and embeds those whose text has no vector yet.
@@ -251,14 +251,14 @@ impl io::Write for HashWriter<'_> {
 }
 
 /// Pages that are pictures take seconds each.
-fn limits(format: Format) -> Limits {
-    let wait = if format == Format::Pdf { PDF_TIMEOUT } else { Limits::default().wait };
-    Limits { wait, ..Limits::default() }
+fn limits(format: Format) -> ExtractionLimits {
+    let wait = if format == Format::Pdf { PDF_TIMEOUT } else { ExtractionLimits::default().wait };
+    ExtractionLimits { wait, ..ExtractionLimits::default() }
 }
 
-async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<Outcome, Trouble> {
+async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<DocumentOutcome, Trouble> {
     ingestion.fail_document(meta, &why).await.map_err(of_database)?;
-    Ok(Outcome::Failed(why))
+    Ok(DocumentOutcome::Failed(why))
 }
 
 fn first_bytes(file: &mut File) -> io::Result<Vec<u8>> {
@@ -280,7 +280,7 @@ pub(super) fn of_database(fault: Fault) -> Trouble {
     }
 }
 
-pub(super) fn of_model(fault: slipway_models::Fault) -> Trouble {
+pub(super) fn of_model(fault: slipway_models::ModelFault) -> Trouble {
     let passes =
         matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
     if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }

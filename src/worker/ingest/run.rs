@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Listed, Removal, Report};
-use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Step, Traversal};
+use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, SourceError, SourceErrorKind, Traversal, TraversalStep};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::document::{Outcome, Reader, Trouble};
+use super::document::{DocumentOutcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
 use super::vectors;
 use outage::{MAX_OUTAGE, Outage, RETRY_INTERVAL, patiently};
@@ -45,12 +45,12 @@ pub(super) struct Order {
 
 /// Why an ingestion has failed as every other attempt would.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct FinalFailure {
     ending: Ending,
     words: String,
 }
 
-impl Verdict {
+impl FinalFailure {
     /// Of an ingestion that was made for another embedding model than the base has by now.
     pub(super) fn outdated(wanted: &str, present: &str) -> Self {
         let words = format!(
@@ -61,9 +61,9 @@ impl Verdict {
     }
 }
 
-impl std::error::Error for Verdict {}
+impl std::error::Error for FinalFailure {}
 
-impl fmt::Display for Verdict {
+impl fmt::Display for FinalFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
@@ -108,7 +108,7 @@ impl Run {
         info!(seen, changed, failed, removed, succeeded = outcome.is_ok(), "the ingestion has ended");
         let ending = match &outcome {
             Ok(()) => Ending::Succeeded,
-            Err(error) => error.downcast_ref::<Verdict>().map_or(Ending::Failed, |verdict| verdict.ending),
+            Err(error) => error.downcast_ref::<FinalFailure>().map_or(Ending::Failed, |verdict| verdict.ending),
         };
         let ended = patiently("the end of the ingestion", || ingestion.end(&report, ending)).await;
         outcome?;
@@ -162,7 +162,7 @@ impl Halt {
     /// What the ingestion ends with.
     fn into_error(self) -> anyhow::Error {
         match self {
-            Self::Full(words) => Verdict { ending: Ending::Full, words }.into(),
+            Self::Full(words) => FinalFailure { ending: Ending::Full, words }.into(),
             Self::Refused { document, error } => anyhow::Error::from(error).context(document),
         }
     }
@@ -227,7 +227,7 @@ impl Walk<'_> {
                      Nothing was removed, in case its settings are wrong or it was emptied by mistake. If it is right, make another \
                      Ingestion with confirmRemoval: true (REST: \"confirm_removal\": true)"
                 );
-                return Err(Verdict { ending: Ending::Doubtful, words }.into());
+                return Err(FinalFailure { ending: Ending::Doubtful, words }.into());
             }
         };
         self.progress.change(|report| report.removed = removed);
@@ -265,8 +265,8 @@ impl Walk<'_> {
         loop {
             let at = traversal.resume_point().clone();
             match traversal.next().await {
-                Ok(Step::Complete(complete)) => return Ok(complete),
-                Ok(Step::Page { items, skipped, rest }) => {
+                Ok(TraversalStep::Complete(complete)) => return Ok(complete),
+                Ok(TraversalStep::Page { items, skipped, rest }) => {
                     outage = Outage::default();
                     self.page(&items).await?;
                     for skipped in &skipped {
@@ -307,29 +307,31 @@ impl Walk<'_> {
         self.progress.change(|report| {
             report.seen += 1;
             match &outcome {
-                Outcome::Same => report.unchanged += 1,
-                Outcome::Gone => report.seen -= 1,
-                Outcome::Written { pages, chunks } => {
+                DocumentOutcome::Same => report.unchanged += 1,
+                DocumentOutcome::Gone => report.seen -= 1,
+                DocumentOutcome::Written { pages, chunks } => {
                     report.changed += 1;
                     report.pages += pages;
                     report.chunks += chunks;
                 }
-                Outcome::Refused(error) => fail(report, item, &error.to_string()),
-                Outcome::Failed(why) | Outcome::Full(why) => fail(report, item, why),
+                DocumentOutcome::Refused(error) => fail(report, item, &error.to_string()),
+                DocumentOutcome::Failed(why) | DocumentOutcome::Full(why) => fail(report, item, why),
             }
         });
         match outcome {
-            Outcome::Gone => {}
+            DocumentOutcome::Gone => {}
             // The source has handed it out.
-            Outcome::Same | Outcome::Written { .. } | Outcome::Failed(_) => (self.refusals, self.away) = (0, Outage::default()),
-            Outcome::Refused(error) => {
+            DocumentOutcome::Same | DocumentOutcome::Written { .. } | DocumentOutcome::Failed(_) => {
+                (self.refusals, self.away) = (0, Outage::default())
+            }
+            DocumentOutcome::Refused(error) => {
                 self.refusals += 1;
                 self.has_refusals = true;
                 if self.refusals >= self.most_refusals {
                     self.halt.get_or_insert(Halt::Refused { document: item.uri.clone(), error });
                 }
             }
-            Outcome::Full(words) => {
+            DocumentOutcome::Full(words) => {
                 self.halt.get_or_insert(Halt::Full(words));
             }
         }
@@ -337,7 +339,7 @@ impl Walk<'_> {
     }
 
     /// Reads a document, as often as it takes.
-    async fn read(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<Outcome> {
+    async fn read(&mut self, item: &Item, known: Option<[u8; 32]>) -> anyhow::Result<DocumentOutcome> {
         let mut outage = Outage::default();
         loop {
             match self.attempt(item, known).await {
@@ -359,7 +361,7 @@ impl Walk<'_> {
 
     /// A document that the source does not answer for is refused by it once the outage has lasted too long, and so are those
     /// behind it, each after one attempt, until one is handed out.
-    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<Outcome, Trouble> {
+    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<DocumentOutcome, Trouble> {
         match self.reader.read(self.ingestion, self.source, item, known).await {
             Err(Trouble::Away(error)) if !self.away.goes_on() => self.reader.refuse(self.ingestion, item, error).await,
             read => read,
@@ -367,10 +369,10 @@ impl Walk<'_> {
     }
 
     /// Marks a document that is not read as one that the source has.
-    async fn leave(&self, item: &Item, words: String) -> anyhow::Result<Outcome> {
+    async fn leave(&self, item: &Item, words: String) -> anyhow::Result<DocumentOutcome> {
         let seen = [Listed { version: None, ..self.reader.listed(item) }];
         patiently("a document that is left", || self.ingestion.mark_seen(&seen)).await?;
-        Ok(Outcome::Full(words))
+        Ok(DocumentOutcome::Full(words))
     }
 }
 

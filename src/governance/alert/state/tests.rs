@@ -16,15 +16,15 @@ struct Watch {
 }
 
 impl Watch {
-    fn step(&mut self, limit: &Limit, reading: Reading, now: Timestamp) -> Step {
+    fn step(&mut self, limit: &Limit, reading: Reading, now: Timestamp) -> AlertStep {
         let step = judge(limit, reading, self.open.as_ref(), self.since.take(), now);
         match &step {
-            Step::Rest | Step::Keep => {}
-            Step::Wait { since } => self.since = Some(*since),
-            Step::Raise { level, .. } | Step::Renew { level, .. } => {
+            AlertStep::Rest | AlertStep::Keep => {}
+            AlertStep::Wait { since } => self.since = Some(*since),
+            AlertStep::Raise { level, .. } | AlertStep::Renew { level, .. } => {
                 self.open = Some(Open { severity: level.severity, threshold: level.at, last_seen: now });
             }
-            Step::Resolve => self.open = None,
+            AlertStep::Resolve => self.open = None,
         }
         step
     }
@@ -38,13 +38,13 @@ fn errors() -> Limit {
 fn story(limit: &Limit, readings: impl IntoIterator<Item = Reading>) -> String {
     let mut watch = Watch::default();
     let letters = readings.into_iter().zip(0..).map(|(reading, number)| match watch.step(limit, reading, minute(number)) {
-        Step::Rest => '.',
-        Step::Wait { .. } => 'w',
-        Step::Raise { .. } => 'R',
-        Step::Keep => '=',
-        Step::Renew { has_risen: false, .. } => '+',
-        Step::Renew { has_risen: true, .. } => '^',
-        Step::Resolve => 'E',
+        AlertStep::Rest => '.',
+        AlertStep::Wait { .. } => 'w',
+        AlertStep::Raise { .. } => 'R',
+        AlertStep::Keep => '=',
+        AlertStep::Renew { has_risen: false, .. } => '+',
+        AlertStep::Renew { has_risen: true, .. } => '^',
+        AlertStep::Resolve => 'E',
     });
     letters.collect()
 }
@@ -76,11 +76,11 @@ fn the_level_of_an_open_alert_only_rises() {
     let open = Open { severity: Severity::Critical, threshold: 20.0, last_seen: minute(0) };
     let step = judge(&errors(), Reading::Value(6.0), Some(&open), None, minute(1));
     let level = Level { at: 20.0, severity: Severity::Critical };
-    assert_eq!(step, Step::Renew { value: 6.0, level, has_risen: false });
+    assert_eq!(step, AlertStep::Renew { value: 6.0, level, has_risen: false });
     let cost = Limit::daily_cost("gp_cap", Severity::Warning, 10.0).unwrap();
     let open = Open { severity: Severity::Warning, threshold: 8.0, last_seen: minute(0) };
     let spent = judge(&cost, Reading::Value(10.0), Some(&open), None, minute(1));
-    assert_eq!(spent, Step::Renew { value: 10.0, level: Level { at: 10.0, severity: Severity::Warning }, has_risen: false });
+    assert_eq!(spent, AlertStep::Renew { value: 10.0, level: Level { at: 10.0, severity: Severity::Warning }, has_risen: false });
 }
 
 fn reading() -> impl Strategy<Value = Reading> {
@@ -123,11 +123,11 @@ proptest! {
                 watch.since = None;
             }
             match watch.step(&limit, reading, minute(number)) {
-                Step::Raise { .. } => {
+                AlertStep::Raise { .. } => {
                     prop_assert!(!open);
                     open = true;
                 }
-                Step::Resolve => open = false,
+                AlertStep::Resolve => open = false,
                 _ => {}
             }
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use slipway_api::integration::IntegrationType;
 use slipway_api::worker::{DeliverReply, DeliverRequest, ProbeReply, ProbeRequest};
 use slipway_integrations::{Outbound, deliver, probe};
-use slipway_peers::scripted::{Answer, Scripted};
+use slipway_peers::scripted::{Scripted, ScriptedAnswer};
 use slipway_peers::{Server, plain_http};
 
 /// What every login of these tests has in it, and no message may have.
@@ -67,6 +67,6 @@ pub(crate) fn drive_key(backlot: &Server) -> Value {
 pub(crate) fn scripted(answer: impl Fn(&str) -> (String, String) + Send + Sync + 'static) -> Scripted {
     Scripted::start(move |asked, _| {
         let (head, body) = answer(&asked.whole);
-        Answer(head, body.into_bytes())
+        ScriptedAnswer(head, body.into_bytes())
     })
 }

@@ -82,7 +82,7 @@ pub(super) struct Attachment {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Found {
+pub(super) struct SearchEntry {
     content: Option<FoundContent>,
 }
 
@@ -166,7 +166,7 @@ impl Attachment {
     }
 }
 
-impl Found {
+impl SearchEntry {
     /// None for what is neither page nor document.
     pub(super) fn into_item(self, base: &Url) -> Result<Option<Item>, SourceError> {
         let Some(FoundContent { id, kind, title, version, extensions, links }) = self.content else { return Ok(None) };

@@ -7,7 +7,7 @@ use quick_xml::events::Event;
 use crate::source::SourceError;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ObjectList {
     pub(super) objects: Vec<Object>,
     pub(super) is_truncated: bool,
 }
@@ -20,8 +20,8 @@ pub(super) struct Object {
 }
 
 /// A whole list, to its closing tag: a list that was cut off must not pass for a short one.
-pub(super) fn read(xml: &[u8]) -> Result<Listed, SourceError> {
-    let (mut listed, mut object) = (Listed::default(), None::<Object>);
+pub(super) fn read(xml: &[u8]) -> Result<ObjectList, SourceError> {
+    let (mut listed, mut object) = (ObjectList::default(), None::<Object>);
     let (mut truncated, mut encoded, mut broken) = (None, false, false);
     let closed = leaves(xml, "ListBucketResult", |path, text| match path {
         ["IsTruncated"] => truncated = text.parse().ok(),
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_list_is_read_with_its_keys_decoded() {
         let object = Object { key: "a b+c/ä".to_owned(), etag: "abc".to_owned(), size: 7 };
-        assert_eq!(read(LIST.as_bytes()).unwrap(), Listed { objects: vec![object], is_truncated: true });
+        assert_eq!(read(LIST.as_bytes()).unwrap(), ObjectList { objects: vec![object], is_truncated: true });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use slipway_peers::Server;
 
-use super::scripted::{Answer, Asked, Scripted};
+use super::scripted::{Scripted, ScriptedAnswer, ScriptedRequest};
 use super::*;
 
 fn issue(at: usize, title: &str, content: &str, comments: &[&str]) -> Value {
@@ -66,11 +66,13 @@ async fn credentials_that_jira_forgets_do_not_empty_the_index() {
     assert!(!error.to_string().contains("expired"), "{error}");
 
     let forgets = |header: &'static str| {
-        move |asked: &Asked, before: usize| match before {
-            0 => Answer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]})),
-            1 => Answer::json(&json!({"issues": [{"id": "1", "key": "PLAT-1", "fields": {}}], "nextPageToken": "t", "isLast": false})),
-            _ if asked.target.contains("/project/search?keys=PLAT") => Answer::json(&json!({"values": []})),
-            _ => Answer(format!("200 OK{header}"), json!({"issues": [], "isLast": true}).to_string().into_bytes()),
+        move |asked: &ScriptedRequest, before: usize| match before {
+            0 => ScriptedAnswer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]})),
+            1 => ScriptedAnswer::json(
+                &json!({"issues": [{"id": "1", "key": "PLAT-1", "fields": {}}], "nextPageToken": "t", "isLast": false}),
+            ),
+            _ if asked.target.contains("/project/search?keys=PLAT") => ScriptedAnswer::json(&json!({"values": []})),
+            _ => ScriptedAnswer(format!("200 OK{header}"), json!({"issues": [], "isLast": true}).to_string().into_bytes()),
         }
     };
     for (header, field) in [("\r\nX-Seraph-LoginReason: AUTHENTICATED_FAILED", "credentials_secret"), ("", "project_key")] {
@@ -84,8 +86,8 @@ async fn credentials_that_jira_forgets_do_not_empty_the_index() {
 #[tokio::test]
 async fn jira_is_asked_as_it_documents() {
     let server = Scripted::start(|asked, _| match asked.target.as_str() {
-        "/rest/api/3/myself" => Answer::json(&json!({"accountId": "1"})),
-        _ => Answer::json(&json!({"issues": [], "isLast": true})),
+        "/rest/api/3/myself" => ScriptedAnswer::json(&json!({"accountId": "1"})),
+        _ => ScriptedAnswer::json(&json!({"issues": [], "isLast": true})),
     })
     .await;
     let mounts = Mounts::with(&[("email", "ava@acme.com"), ("api_token", "abc")]);
@@ -109,37 +111,39 @@ fn page(id: usize, version: u64) -> Value {
 }
 
 /// Confluence's REST v2 with a space of `pages`, 50 to an answer, the first with two attachments.
-fn confluence(pages: usize, media: String) -> impl Fn(&Asked, usize) -> Answer {
+fn confluence(pages: usize, media: String) -> impl Fn(&ScriptedRequest, usize) -> ScriptedAnswer {
     move |asked, _| {
         let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
         match path.strip_prefix("/wiki/api/v2/").unwrap_or(path) {
-            "spaces" if query.contains("keys=ENG") => Answer::json(&json!({"results": [{"id": "77", "key": "ENG"}], "_links": {}})),
-            "spaces" => Answer::json(&json!({"results": [], "_links": {}})),
+            "spaces" if query.contains("keys=ENG") => ScriptedAnswer::json(&json!({"results": [{"id": "77", "key": "ENG"}], "_links": {}})),
+            "spaces" => ScriptedAnswer::json(&json!({"results": [], "_links": {}})),
             "spaces/77/pages" => {
                 let start = query.split("cursor=c").nth(1).and_then(|at| at.split('&').next()?.parse().ok()).unwrap_or(1);
                 let results: Vec<Value> = (start..=pages).take(50).map(|id| page(id, 1)).collect();
                 let next = (start + 50 <= pages).then(|| format!("/wiki/api/v2/spaces/77/pages?limit=50&cursor=c{}", start + 50));
-                Answer::json(&json!({"results": results, "_links": {"next": next, "base": "https://x/wiki"}}))
+                ScriptedAnswer::json(&json!({"results": results, "_links": {"next": next, "base": "https://x/wiki"}}))
             }
-            "pages/1/attachments" => Answer::json(&json!({"results": [
+            "pages/1/attachments" => ScriptedAnswer::json(&json!({"results": [
                 {"id": "att9", "title": "plan.pdf", "mediaType": "application/pdf", "fileSize": 4, "version": {"number": 3}, "webuiLink": "/x",
                     "downloadLink": "/rest/api/content/1/child/attachment/att9/download"},
                 {"id": "att10", "title": "logo.png", "mediaType": "image/png", "fileSize": 4, "version": {"number": 1}}], "_links": {}})),
-            "attachments/att9" => Answer::json(&json!({"id": "att9", "title": "plan.pdf", "mediaType": "application/pdf",
+            "attachments/att9" => ScriptedAnswer::json(&json!({"id": "att9", "title": "plan.pdf", "mediaType": "application/pdf",
                 "downloadLink": "/rest/api/content/1/child/attachment/att9/download"})),
-            "/wiki/rest/api/content/1/child/attachment/att9/download" => Answer::status(&format!("302 Found\r\nLocation: {media}/file")),
-            "pages/1" => {
-                Answer::json(&json!({"id": "1", "title": "Page & 1", "body": {"view": {"value": "<p>Text</p>", "representation": "view"}}}))
+            "/wiki/rest/api/content/1/child/attachment/att9/download" => {
+                ScriptedAnswer::status(&format!("302 Found\r\nLocation: {media}/file"))
             }
-            path if path.ends_with("/attachments") => Answer::json(&json!({"results": [], "_links": {}})),
-            _ => Answer::status("404 Not Found"),
+            "pages/1" => ScriptedAnswer::json(
+                &json!({"id": "1", "title": "Page & 1", "body": {"view": {"value": "<p>Text</p>", "representation": "view"}}}),
+            ),
+            path if path.ends_with("/attachments") => ScriptedAnswer::json(&json!({"results": [], "_links": {}})),
+            _ => ScriptedAnswer::status("404 Not Found"),
         }
     }
 }
 
 #[tokio::test]
 async fn pages_of_a_space_come_with_their_documents() {
-    let media = Scripted::start(|_, _| Answer("200 OK\r\nContent-Type: application/pdf".into(), b"%PDF".to_vec())).await;
+    let media = Scripted::start(|_, _| ScriptedAnswer("200 OK\r\nContent-Type: application/pdf".into(), b"%PDF".to_vec())).await;
     let server = Scripted::start(confluence(120, media.url.clone())).await;
     let config = |space: &str| json!({"type": "confluence", "space_key": space, "base_url": server.url, "credentials_secret": "s"});
     let source = mounts("t").open(config("ENG"));

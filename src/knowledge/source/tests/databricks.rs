@@ -2,7 +2,7 @@
 
 use slipway_peers::Server;
 
-use super::scripted::{Answer, Scripted};
+use super::scripted::{Scripted, ScriptedAnswer};
 use super::*;
 
 struct Lake {
@@ -104,19 +104,20 @@ async fn a_table_becomes_a_csv_file() {
 
 #[tokio::test]
 async fn a_result_in_pieces_is_put_together_without_the_token() {
-    let storage =
-        Scripted::start(|asked, _| Answer("200 OK".into(), if asked.target == "/0" { b"a,b\n1,2\n".to_vec() } else { b"3,4\n".to_vec() }))
-            .await;
+    let storage = Scripted::start(|asked, _| {
+        ScriptedAnswer("200 OK".into(), if asked.target == "/0" { b"a,b\n1,2\n".to_vec() } else { b"3,4\n".to_vec() })
+    })
+    .await;
     let url = storage.url.clone();
     let piece =
         move |at: u64| json!({"external_links": [{"external_link": format!("{url}/{at}"), "next_chunk_index": (at == 0).then_some(1)}]});
     let server = Scripted::start(move |asked, before| match (before, asked.target.as_str()) {
-        (0, _) => Answer::json(&json!({"statement_id": "01ab-c", "status": {"state": "PENDING"}})),
+        (0, _) => ScriptedAnswer::json(&json!({"statement_id": "01ab-c", "status": {"state": "PENDING"}})),
         (1, "/api/2.0/sql/statements/01ab-c") => {
-            Answer::json(&json!({"statement_id": "01ab-c", "status": {"state": "SUCCEEDED"}, "result": piece(0)}))
+            ScriptedAnswer::json(&json!({"statement_id": "01ab-c", "status": {"state": "SUCCEEDED"}, "result": piece(0)}))
         }
-        (2, "/api/2.0/sql/statements/01ab-c/result/chunks/1") => Answer::json(&piece(1)),
-        _ => Answer::status("404 Not Found"),
+        (2, "/api/2.0/sql/statements/01ab-c/result/chunks/1") => ScriptedAnswer::json(&piece(1)),
+        _ => ScriptedAnswer::status("404 Not Found"),
     })
     .await;
     let source = Mounts::with(&[("token", "dapi1")]).open(config(&server.url, "a.b.c", Some("w")));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::http::{Call, Http, HttpLimits};
-use super::scripted::{Answer, Scripted};
+use super::scripted::{Scripted, ScriptedAnswer};
 use super::*;
 
 fn http() -> Http {
@@ -34,15 +34,15 @@ async fn download(server: &Scripted, http: &Http) -> (Result<u64, SourceError>, 
 #[tokio::test]
 async fn retry_after_is_honoured_within_its_bound() {
     let server = Scripted::start(|_, before| match before {
-        0 => Answer::status("429 Too Many Requests\r\nRetry-After: 1"),
-        _ => Answer("200 OK".into(), b"done".to_vec()),
+        0 => ScriptedAnswer::status("429 Too Many Requests\r\nRetry-After: 1"),
+        _ => ScriptedAnswer("200 OK".into(), b"done".to_vec()),
     })
     .await;
     let began = Instant::now();
     assert_eq!(get(&server, &http()).await.unwrap(), b"done");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
 
-    let server = Scripted::start(|_, _| Answer::status("429 Too Many Requests\r\nRetry-After: 86400")).await;
+    let server = Scripted::start(|_, _| ScriptedAnswer::status("429 Too Many Requests\r\nRetry-After: 86400")).await;
     let error = get(&server, &http()).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("status 429"), "{error}");
     assert_eq!((error.retry_after(), server.asked().len()), (Some(Duration::from_hours(1)), 1));
@@ -61,7 +61,7 @@ async fn passing_faults_are_repeated_and_lasting_ones_are_not() {
         ("404 Not Found", 1),
         ("501 Not Implemented", 1),
     ] {
-        let server = Scripted::start(move |_, _| Answer::status(head)).await;
+        let server = Scripted::start(move |_, _| ScriptedAnswer::status(head)).await;
         let error = get(&server, &http()).await.unwrap_err();
         assert_eq!((server.asked().len(), error.is_transient()), (times, times > 1), "{head}: {error}");
     }
@@ -83,21 +83,21 @@ async fn a_server_that_says_nothing_is_given_up() {
 #[tokio::test]
 async fn a_document_cut_off_is_fetched_again_from_its_beginning() {
     let server = Scripted::start(|_, before| match before {
-        0 => Answer("200 OK\r\nContent-Length: 10".into(), b"01234".to_vec()),
-        _ => Answer("200 OK".into(), b"0123456789".to_vec()),
+        0 => ScriptedAnswer("200 OK\r\nContent-Length: 10".into(), b"01234".to_vec()),
+        _ => ScriptedAnswer("200 OK".into(), b"0123456789".to_vec()),
     })
     .await;
     let (outcome, file) = download(&server, &http()).await;
     assert_eq!((outcome, file.as_slice()), (Ok(10), &b"0123456789"[..]));
 
-    let server = Scripted::start(|_, _| Answer("200 OK\r\nContent-Length: 10".into(), b"01234".to_vec())).await;
+    let server = Scripted::start(|_, _| ScriptedAnswer("200 OK\r\nContent-Length: 10".into(), b"01234".to_vec())).await;
     let (outcome, _) = download(&server, &http()).await;
     assert!(outcome.unwrap_err().is_transient());
 }
 
 #[tokio::test]
 async fn a_document_over_the_limit_is_refused_unread() {
-    let server = Scripted::start(|_, _| Answer(format!("200 OK\r\nContent-Length: {}", MAX_DOCUMENT_BYTES + 1), Vec::new())).await;
+    let server = Scripted::start(|_, _| ScriptedAnswer(format!("200 OK\r\nContent-Length: {}", MAX_DOCUMENT_BYTES + 1), Vec::new())).await;
     let (outcome, _) = download(&server, &http()).await;
     let error = outcome.unwrap_err();
     assert!(error.is_of_one_document() && error.to_string().contains("100 MiB"), "{error}");
@@ -106,9 +106,9 @@ async fn a_document_over_the_limit_is_refused_unread() {
 
 #[tokio::test]
 async fn redirects_take_no_credentials_along_and_are_limited() {
-    let elsewhere = Scripted::start(|_, _| Answer("200 OK".into(), b"file".to_vec())).await;
+    let elsewhere = Scripted::start(|_, _| ScriptedAnswer("200 OK".into(), b"file".to_vec())).await;
     let away = format!("302 Found\r\nLocation: {}/file", elsewhere.url);
-    let server = Scripted::start(move |_, _| Answer::status(&away)).await;
+    let server = Scripted::start(move |_, _| ScriptedAnswer::status(&away)).await;
     let make = || {
         let secret = reqwest::header::HeaderValue::from_static("Bearer abc");
         Ok(Call::get(server.url.parse().unwrap()).header(reqwest::header::AUTHORIZATION, secret))
@@ -117,15 +117,15 @@ async fn redirects_take_no_credentials_along_and_are_limited() {
     assert!(server.asked()[0].headers.contains_key("authorization"));
     assert!(!elsewhere.asked()[0].headers.contains_key("authorization"));
 
-    let circle = Scripted::start(|_, _| Answer::status("302 Found\r\nLocation: /again")).await;
+    let circle = Scripted::start(|_, _| ScriptedAnswer::status("302 Found\r\nLocation: /again")).await;
     assert!(get(&circle, &http()).await.unwrap_err().to_string().contains("redirects more than 3 times"));
-    let inside = Scripted::start(|_, _| Answer::status("302 Found\r\nLocation: http://169.254.169.254/latest")).await;
+    let inside = Scripted::start(|_, _| ScriptedAnswer::status("302 Found\r\nLocation: http://169.254.169.254/latest")).await;
     assert!(get(&inside, &http()).await.unwrap_err().to_string().contains("link-local"));
 }
 
 #[tokio::test]
 async fn private_addresses_are_refused_unless_allowed() {
-    let server = Scripted::start(|_, _| Answer("200 OK".into(), b"inside".to_vec())).await;
+    let server = Scripted::start(|_, _| ScriptedAnswer("200 OK".into(), b"inside".to_vec())).await;
     let surroundings = Surroundings { allow: Vec::new(), ..Mounts::with(&[]).surroundings() };
     let error = get(&server, &Http::new(&surroundings, "endpoint")).await.unwrap_err();
     assert!(error.wrong_field() == Some("endpoint") && error.to_string().contains("127.0.0.1 is loopback"), "{error}");

@@ -3,7 +3,7 @@
 
 use slipway_peers::Server;
 
-use super::scripted::{Answer, Scripted};
+use super::scripted::{Scripted, ScriptedAnswer};
 use super::*;
 
 const FOLDER: &str = "application/vnd.google-apps.folder";
@@ -99,7 +99,7 @@ impl Drive {
     async fn new() -> Self {
         let backlot = slipway_peers::backlot(&corpus());
         let mut key = key(&backlot).await;
-        let tokens = Scripted::start(|_, _| Answer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
+        let tokens = Scripted::start(|_, _| ScriptedAnswer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
         key["token_uri"] = json!(tokens.url);
         Self { server: slipway_peers::google_drive(), client: client(), mounts: mounts(&key), _tokens: tokens }
     }
@@ -172,24 +172,24 @@ async fn changes_renames_moves_and_deletions_are_told() {
 async fn a_rate_limit_is_waited_for_and_a_lost_place_is_told() {
     let drive = Drive::new().await;
     let limited = Scripted::start(|_, before| match before {
-        0 => Answer(
+        0 => ScriptedAnswer(
             "403 Forbidden\r\nRetry-After: 0".into(),
             json!({"error": {"code": 403, "errors": [{"reason": "userRateLimitExceeded"}]}}).to_string().into_bytes(),
         ),
-        1 => Answer::json(&json!({"id": "f1", "mimeType": FOLDER})),
-        _ => Answer::json(&json!({"files": [], "incompleteSearch": true})),
+        1 => ScriptedAnswer::json(&json!({"id": "f1", "mimeType": FOLDER})),
+        _ => ScriptedAnswer::json(&json!({"files": [], "incompleteSearch": true})),
     })
     .await;
     let error = traversed(&*drive.mounts.open(config("f1", &limited.url))).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("could not search all"), "{error}");
-    let lost = Scripted::start(|_, _| Answer::status("410 Gone")).await;
+    let lost = Scripted::start(|_, _| ScriptedAnswer::status("410 Gone")).await;
     let source = drive.mounts.open(config("f1", &lost.url));
     let error = source.incremental().unwrap().changes(&ChangeCursor("1".into())).await.unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Gone, "{error}");
     // A shared drive is no file, and takes its files along when it goes.
     for is_gone in [true, false] {
         let page = json!({"changes": [{"changeType": "drive", "removed": is_gone}], "newStartPageToken": "2"});
-        let shared = Scripted::start(move |_, _| Answer::json(&page)).await;
+        let shared = Scripted::start(move |_, _| ScriptedAnswer::json(&page)).await;
         let source = drive.mounts.open(config("f1", &shared.url));
         let changes = source.incremental().unwrap().changes(&ChangeCursor("1".into())).await.unwrap();
         assert_eq!((changes.traverse, changes.more), (is_gone, false), "{changes:?}");

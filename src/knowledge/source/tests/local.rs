@@ -117,7 +117,7 @@ async fn pages_and_resuming_lose_and_repeat_nothing() {
         }
     }
     let source = source(&mounts, "/");
-    let Step::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
+    let TraversalStep::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
     assert_eq!(items.len(), 1000);
     // A worker is killed here; another one has the stored point, in JSON. The last file of the page is deleted meanwhile.
     let point = serde_json::to_string(rest.resume_point()).unwrap();
@@ -126,11 +126,11 @@ async fn pages_and_resuming_lose_and_repeat_nothing() {
     let mut traversal = Traversal::resume(&*source, serde_json::from_str(&point).unwrap());
     let complete = loop {
         match traversal.next().await.unwrap() {
-            Step::Page { items, rest, .. } => {
+            TraversalStep::Page { items, rest, .. } => {
                 seen.extend(items.into_iter().map(|item| item.key));
                 traversal = rest;
             }
-            Step::Complete(complete) => break complete,
+            TraversalStep::Complete(complete) => break complete,
         }
     };
     assert_eq!(seen, expected);
@@ -156,7 +156,7 @@ async fn a_volume_that_vanishes_removes_nothing() {
         write(&mounts.volume(), &format!("docs/x{file:04}.txt"), "");
     }
     let source = source(&mounts, "docs");
-    let Step::Page { rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
+    let TraversalStep::Page { rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
     std::fs::rename(mounts.volume(), mounts.volume().with_file_name("away")).unwrap();
     let error = rest.next().await.err().expect("no page of a volume that is away");
     assert_eq!(error.wrong_field(), Some("path"), "{error}");

@@ -2,7 +2,7 @@
 
 use slipway_peers::Server;
 
-use super::scripted::{Answer, Scripted};
+use super::scripted::{Scripted, ScriptedAnswer};
 use super::*;
 
 const KEYS: [(&str, &str); 2] =
@@ -120,15 +120,15 @@ async fn pages_are_followed_and_an_interruption_removes_nothing() {
     let target = bucket.moto.url().to_owned();
     let proxy = Scripted::start(move |asked, before| {
         if (1..=5).contains(&before) {
-            return Answer::status("500 Internal Server Error\r\nRetry-After: 0");
+            return ScriptedAnswer::status("500 Internal Server Error\r\nRetry-After: 0");
         }
         let url = format!("{target}{}", asked.target);
         let answer = std::process::Command::new("curl").args(["-s", &url]).output().unwrap();
-        Answer("200 OK".into(), answer.stdout)
+        ScriptedAnswer("200 OK".into(), answer.stdout)
     })
     .await;
     let source = bucket.source_at(&proxy.url, "x/");
-    let Step::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
+    let TraversalStep::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
     let point = rest.resume_point().clone();
     let error = rest.next().await.err().expect("a page of a server that fails");
     assert!(error.is_transient() && error.to_string().contains("status 500"), "{error}");
@@ -136,11 +136,11 @@ async fn pages_are_followed_and_an_interruption_removes_nothing() {
     let (mut seen, mut traversal) = (items.len(), Traversal::resume(&*source, point));
     let complete = loop {
         match traversal.next().await.unwrap() {
-            Step::Page { items, rest, .. } => {
+            TraversalStep::Page { items, rest, .. } => {
                 seen += items.len();
                 traversal = rest;
             }
-            Step::Complete(complete) => break complete,
+            TraversalStep::Complete(complete) => break complete,
         }
     };
     assert_eq!((seen, complete.items()), (2005, 2005));
@@ -197,11 +197,11 @@ async fn faults_name_the_field() {
     let error = traversed(&*metadata).await.unwrap_err();
     assert!(error.wrong_field() == Some("endpoint") && error.to_string().contains("link-local"), "{error}");
 
-    let page = Scripted::start(|_, _| Answer("200 OK".into(), b"<html><body>Welcome</body></html>".to_vec())).await;
+    let page = Scripted::start(|_, _| ScriptedAnswer("200 OK".into(), b"<html><body>Welcome</body></html>".to_vec())).await;
     let error = traversed(&*bucket.mounts.open(config("papers", &page.url))).await.unwrap_err();
     assert!(error.wrong_field() == Some("endpoint") && error.to_string().contains("not S3's"), "{error}");
 
-    let moved = Scripted::start(|_, _| Answer::status("301 Moved Permanently\r\nx-amz-bucket-region: eu-west-1")).await;
+    let moved = Scripted::start(|_, _| ScriptedAnswer::status("301 Moved Permanently\r\nx-amz-bucket-region: eu-west-1")).await;
     let error = traversed(&*bucket.mounts.open(config("papers", &moved.url))).await.unwrap_err();
     assert_eq!(error.to_string(), "region: is not the bucket's, which is eu-west-1");
 

@@ -78,13 +78,13 @@ impl Seen {
 
 /// What the runs say.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Found {
+pub(super) enum SubjectScore {
     Scored { run: String, score: GateScore },
     NoScore(GateNext),
 }
 
 /// The newest score of what is asked about, or how one may come about.
-pub(super) fn find(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> Found {
+pub(super) fn find(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> SubjectScore {
     let profile = Profile::of(subject.profile);
     let counts = |run: &&Seen| match run.provider {
         Some(EvaluationProvider::Slipway) => true,
@@ -95,11 +95,11 @@ pub(super) fn find(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_ev
     let has_scored: Vec<&Seen> = runs.iter().filter(|run| run.has_scored(subject)).collect();
     let judged = has_scored.iter().copied().filter(counts).filter_map(|run| Some((run, canary_gate::judge(&profile, &run.scores)?)));
     if let Some((run, score)) = judged.max_by_key(|(run, _)| (run.completed, run.name.clone())) {
-        return Found::Scored { run: run.name.clone(), score };
+        return SubjectScore::Scored { run: run.name.clone(), score };
     }
     // Words alone are compared where no model judges, and would be in another run.
     let is_hopeless = has_scored.iter().any(|run| run.provider == Some(EvaluationProvider::Heuristic));
-    Found::NoScore(next(runs, subject, agent_uid, may_evaluate && !is_hopeless))
+    SubjectScore::NoScore(next(runs, subject, agent_uid, may_evaluate && !is_hopeless))
 }
 
 fn next(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> GateNext {

@@ -68,9 +68,9 @@ fn gates(agent: Option<Agent>, runs: Result<Vec<Value>, u16>, allow_heuristic: b
     });
     let client = Client::new(server, "default");
     let agents = Box::new(move |key: &Key| match &agent {
-        Some(agent) if *key == Key::new("team-a", "helper") => Known::Agent(Box::new(agent.clone())),
-        Some(_) => Known::None("there is no such Agent in the namespace"),
-        None => Known::Unknown,
+        Some(agent) if *key == Key::new("team-a", "helper") => KnownAgent::Agent(Box::new(agent.clone())),
+        Some(_) => KnownAgent::None("there is no such Agent in the namespace"),
+        None => KnownAgent::Unknown,
     });
     (Gates::new(client.clone(), CallbackKeySource::Held(key()), agents, Events::new(client, None), allow_heuristic), events)
 }
@@ -145,7 +145,7 @@ async fn a_credential_opens_its_own_namespace_alone() {
 async fn without_a_key_nothing_is_verified() {
     let client = Client::new(tower::service_fn(async |_: Request<Body>| Err::<Response<Body>, _>(std::io::Error::other("no"))), "default");
     let key = CallbackKeySource::File("/nonexistent/key".into());
-    let gates = Gates::new(client.clone(), key, Box::new(|_: &Key| Known::Unknown), Events::new(client, None), false);
+    let gates = Gates::new(client.clone(), key, Box::new(|_: &Key| KnownAgent::Unknown), Events::new(client, None), false);
     assert_eq!(gates.answer(ask(&json!({})), NOW).await.unwrap_err().status().as_u16(), 503);
 }
 
@@ -384,7 +384,7 @@ async fn what_opened_by_default_is_told_when_the_cluster_is_back() {
         }
     });
     let client = Client::new(server, "default");
-    let agents = Box::new(|_: &Key| Known::Agent(Box::new(agent(&json!({})))));
+    let agents = Box::new(|_: &Key| KnownAgent::Agent(Box::new(agent(&json!({})))));
     let gates = Gates::new(client.clone(), CallbackKeySource::Held(key()), agents, Events::new(client, None), false);
     let outcome = json!({"credential": credential("team-a").0, "namespace": "team-a", "agent": "helper", "decision": "default_approved"});
     let outcome: GateOutcome = serde_json::from_value(outcome).unwrap();

@@ -4,7 +4,7 @@ use slipway_models::FaultKind;
 use tempfile::NamedTempFile;
 
 use super::*;
-use crate::replay::{Asked, Replay, Reply};
+use crate::replay::{Replay, ReplayedRequest, Reply};
 
 const ROLE: &str = "arn:aws:iam::123456789012:role/agents";
 /// The answer of the model server; only the signature of the request matters.
@@ -29,7 +29,7 @@ fn pod(bedrock: &Replay) -> Variables {
 }
 
 /// The key id and the token with which a request was signed.
-fn signed(asked: &Asked) -> (String, String) {
+fn signed(asked: &ReplayedRequest) -> (String, String) {
     let authorization = &asked.headers["authorization"];
     let id = authorization.split_once("Credential=").unwrap().1.split_once('/').unwrap().0;
     (id.to_owned(), asked.headers["x-amz-security-token"].clone())

@@ -5,7 +5,7 @@ use slipway_models::FaultKind;
 use tempfile::NamedTempFile;
 
 use super::*;
-use crate::replay::{Asked, Replay, Reply};
+use crate::replay::{Replay, ReplayedRequest, Reply};
 
 const ANSWER: &str = include_str!("../../testdata/gemini/vertex-text.sse");
 
@@ -52,7 +52,7 @@ fn pod(google: &Replay) -> Variables {
     Variables::from([("GOOGLE_VERTEX_BASE_URL", google.url.clone()), ("GOOGLE_CLOUD_PROJECT", "my-project".to_owned())])
 }
 
-fn form(asked: &Asked) -> BTreeMap<String, String> {
+fn form(asked: &ReplayedRequest) -> BTreeMap<String, String> {
     url::form_urlencoded::parse(asked.body.as_str().unwrap().as_bytes()).into_owned().collect()
 }
 

@@ -11,12 +11,12 @@ mod replay;
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use slipway_models::{Fault, Message, Piece, Provider, Request, open};
+use slipway_models::{Message, ModelFault, Piece, Provider, Request, open};
 
 /// The environment of a pod.
 type Variables = BTreeMap<&'static str, String>;
 
-async fn ask(provider: Provider, id: &str, variables: &Variables) -> Vec<Result<Piece, Fault>> {
+async fn ask(provider: Provider, id: &str, variables: &Variables) -> Vec<Result<Piece, ModelFault>> {
     let model = open(provider, id, &|name| variables.get(name).cloned()).unwrap();
     model.answer(hello()).collect().await
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use slipway_models::FaultKind;
 use slipway_models::embedding::{PassageEmbedder, Purpose, Vector};
 
-use crate::replay::{Asked, Replay, Reply};
+use crate::replay::{Replay, ReplayedRequest, Reply};
 use crate::{opened, strings};
 
 const OLLAMA: &str = include_str!("../../testdata/embedding/ollama.json");
@@ -35,7 +35,7 @@ async fn ollamas_published_answer_is_read() {
     let found = embedder.embed(&texts, Purpose::Passage).await.unwrap();
     let published: Value = serde_json::from_str(OLLAMA).unwrap();
     assert_same(&found, &[normalised(&published["embeddings"][0]), normalised(&published["embeddings"][1])]);
-    let Asked { line, body, .. } = server.asked().remove(0);
+    let ReplayedRequest { line, body, .. } = server.asked().remove(0);
     assert_eq!(line, "POST /api/embed");
     assert_eq!(body, json!({"model": "all-minilm-published", "input": texts, "truncate": true}));
 }
@@ -49,7 +49,7 @@ async fn an_openai_compatible_servers_published_answer_is_read() {
     let found = embedder.embed(&strings(&["one", "two"]), Purpose::Query).await.unwrap();
     let published: Value = serde_json::from_str(OPENAI).unwrap();
     assert_same(&found, &[normalised(&published["data"][0]["embedding"]), normalised(&published["data"][1]["embedding"])]);
-    let Asked { line, headers, body } = server.asked().remove(0);
+    let ReplayedRequest { line, headers, body } = server.asked().remove(0);
     assert_eq!(line, "POST /v1/embeddings");
     assert_eq!(headers["authorization"], "Bearer sk-hunter2");
     assert_eq!(body, json!({"model": "text-embedding-ada-002-v2", "input": ["one", "two"]}));
@@ -79,7 +79,7 @@ async fn vertex_ais_published_answer_is_read_and_the_purpose_told() {
         let found = embedder.embed(&strings(&["one"]), purpose).await.unwrap();
         let published: Value = serde_json::from_str(VERTEX_AI).unwrap();
         assert_same(&found, &[normalised(&published["predictions"][0]["embeddings"]["values"])]);
-        let Asked { line, headers, body } = server.asked().pop().unwrap();
+        let ReplayedRequest { line, headers, body } = server.asked().pop().unwrap();
         assert_eq!(line, "POST /v1/projects/proj/locations/europe-west1/publishers/google/models/textembedding-gecko%40003:predict");
         assert_eq!(headers["authorization"], "Bearer ya29.hunter2");
         assert_eq!(body, json!({"instances": [{"content": "one", "task_type": task}], "parameters": {"autoTruncate": true}}));
@@ -88,7 +88,7 @@ async fn vertex_ais_published_answer_is_read_and_the_purpose_told() {
 }
 
 /// The answer of a server that puts the text's number into its vector.
-fn counted(asked: &Asked) -> Vec<Value> {
+fn counted(asked: &ReplayedRequest) -> Vec<Value> {
     let texts = asked.body["input"].as_array().unwrap().iter();
     let number = |text: &Value| text.as_str().unwrap().rsplit(' ').next().unwrap().parse::<f32>().unwrap();
     texts.map(|text| json!([1.0, number(text)])).collect()
@@ -179,7 +179,8 @@ async fn what_passes_is_tried_again_and_what_does_not_is_told() {
     assert_eq!(embedder.embed(&strings(&["one", "two"]), Purpose::Query).await.unwrap().len(), 2);
     assert_eq!(server.asked().len(), 4);
 
-    let refused = |status| move |_: usize, _: &Asked| Reply { status, ..Reply::ok(&json!({"error": {"message": "no: sk-hunter2"}})) };
+    let refused =
+        |status| move |_: usize, _: &ReplayedRequest| Reply { status, ..Reply::ok(&json!({"error": {"message": "no: sk-hunter2"}})) };
     for (server, kind) in [
         (Replay::start(refused(401)).await, FaultKind::Unauthorized),
         (Replay::start(refused(404)).await, FaultKind::UnknownModel),

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReplayedRequest {
     /// Method and path.
     pub(crate) line: String,
     pub(crate) headers: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ pub(crate) struct Reply {
 
 pub(crate) struct Replay {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReplayedRequest>>>,
 }
 
 impl Reply {
@@ -37,7 +37,7 @@ impl Reply {
 
 impl Replay {
     /// Calls `answer` with the number of the request, from zero, and the request.
-    pub(crate) async fn start(answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(usize, &ReplayedRequest) -> Reply + Send + Sync + 'static) -> Self {
         // reqwest needs a crypto provider.
         rustls::crypto::ring::default_provider().install_default().ok();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -62,12 +62,12 @@ impl Replay {
         Self { url, asked }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReplayedRequest> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-async fn read(stream: &mut BufReader<TcpStream>) -> Asked {
+async fn read(stream: &mut BufReader<TcpStream>) -> ReplayedRequest {
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
     let mut headers = BTreeMap::new();
@@ -82,7 +82,7 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Asked {
     stream.read_exact(&mut body).await.unwrap();
     let line = line.rsplit_once(' ').unwrap().0.to_owned();
     let text = String::from_utf8(body).unwrap();
-    Asked { line, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
+    ReplayedRequest { line, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
 }
 
 async fn write(mut stream: TcpStream, reply: &Reply) {

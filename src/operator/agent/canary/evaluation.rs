@@ -11,7 +11,7 @@ use slipway_release::content_of;
 use slipway_release::gate::{self, MAX_ATTEMPTS};
 
 use crate::agent::content;
-use crate::agent::pin::{self, Source};
+use crate::agent::pin::{self, SpecSource};
 use crate::context::Context;
 
 /// An evaluation that is asked for.
@@ -59,11 +59,11 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
     }
     let unknown = Some(Evaluation { is_gate, run: None, state: State::Unknown });
     let active = match pin::source(agent) {
-        Source::Held(version) | Source::Pinned(version) => match pin::pinned(agent, version, context) {
+        SpecSource::Held(version) | SpecSource::Pinned(version) => match pin::pinned(agent, version, context) {
             Some(active) => Some(active),
             None => return unknown,
         },
-        Source::Spec | Source::Nothing => None,
+        SpecSource::Spec | SpecSource::Nothing => None,
     };
     // Where nothing that runs has a gate yet, the agent's own spec is what a canary may not make easier.
     let own = content_of(agent);

@@ -13,7 +13,7 @@ use super::evaluation::{self, Evaluation, State};
 use super::events::EndedBy;
 use crate::agent::Progress;
 use crate::agent::pin;
-use crate::agent::resolve::{Fault, Resolved};
+use crate::agent::resolve::{ConditionFault, Resolved};
 use crate::agent::track_pods::{self, Trouble};
 use crate::caches::ChildKind;
 use crate::caches::canary::Reading;
@@ -31,7 +31,7 @@ pub(super) struct Seen {
     pub is_as_wanted: bool,
     /// Whether the Services by which the tracks are told apart are there, and the Agent's own.
     pub has_services: bool,
-    pub fault: Option<Fault>,
+    pub fault: Option<ConditionFault>,
     /// What the workload waits for.
     pub waits: Option<String>,
     /// What keeps its pods from being ready.

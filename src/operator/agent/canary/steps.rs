@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use slipway_api::canary::CanaryAnalysis;
 use slipway_api::{Agent, Canary, CanaryStatus};
 use slipway_database::LATENCY_BOUNDS_MS;
-use slipway_governance::canary::{Evidence, Gates, Verdict, catastrophic, judge};
+use slipway_governance::canary::{CanaryVerdict, Evidence, Gates, catastrophic, judge};
 
 use super::gather::Seen;
 
@@ -86,10 +86,10 @@ pub(super) fn next(canary: &Canary, analysis: &CanaryAnalysis, status: &CanarySt
     }
     let weights = canary.step_weights();
     match judge(&of_canary, stable, &gates(analysis, minimum, weights.len()), &LATENCY_BOUNDS_MS) {
-        Verdict::Pass => weights.get(reached(&weights, status.desired_weight) + 1).map_or(Move::Promote, |step| Move::Advance(*step)),
-        Verdict::Fail(why) => Move::RollBack(why),
-        Verdict::Undecided(why) => unless_late(INCONCLUSIVE, why),
-        Verdict::TooLittle(what) => unless_late(INCONCLUSIVE, format!("too few {what}")),
+        CanaryVerdict::Pass => weights.get(reached(&weights, status.desired_weight) + 1).map_or(Move::Promote, |step| Move::Advance(*step)),
+        CanaryVerdict::Fail(why) => Move::RollBack(why),
+        CanaryVerdict::Undecided(why) => unless_late(INCONCLUSIVE, why),
+        CanaryVerdict::TooLittle(what) => unless_late(INCONCLUSIVE, format!("too few {what}")),
     }
 }
 

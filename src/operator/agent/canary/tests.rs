@@ -176,7 +176,7 @@ fn a_weight_of_the_annotation_counts_before_the_specs() {
 
 #[test]
 fn what_is_wrong_takes_users_away() {
-    let fault = Fault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
+    let fault = ConditionFault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
     let trouble = Trouble { reason: "ImagePullBackOff".to_owned(), message: "not found".to_owned() };
     let stuck = Some(("ProgressDeadlineExceeded".to_owned(), String::new()));
     let given_up = Seen { deployment: Some(DeploymentState { stuck, ..pods(1, 0) }), trouble: Some(trouble.clone()), ..seen() };

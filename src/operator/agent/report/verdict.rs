@@ -25,7 +25,7 @@ pub(super) enum Motion {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct AgentVerdict {
     pub phase: Phase,
     pub ready: bool,
     pub motion: Motion,
@@ -33,21 +33,21 @@ pub(super) struct Verdict {
     pub message: String,
 }
 
-impl Verdict {
+impl AgentVerdict {
     fn new(phase: Phase, motion: Motion, reason: impl Into<String>, message: impl Into<String>) -> Self {
         let ready = motion == Motion::Settled;
         Self { phase, ready, motion, reason: reason.into(), message: message.into() }
     }
 }
 
-pub(super) fn of(agent: &Agent, seen: &Observed) -> Verdict {
+pub(super) fn of(agent: &Agent, seen: &Observed) -> AgentVerdict {
     let serves = seen.deployment.as_ref().is_some_and(|deployment| deployment.available > 0);
     let phase = |otherwise| if serves { Phase::Running } else { otherwise };
-    let stalled = |reason: &str, message: &str| Verdict::new(phase(Phase::Failed), Motion::Stalled, reason, message);
+    let stalled = |reason: &str, message: &str| AgentVerdict::new(phase(Phase::Failed), Motion::Stalled, reason, message);
     // While an old pod serves, an agent on its way is ready.
-    let reconciling = |reason: &str, message: &str| Verdict {
+    let reconciling = |reason: &str, message: &str| AgentVerdict {
         ready: serves,
-        ..Verdict::new(phase(Phase::Pending), Motion::Reconciling, reason, message)
+        ..AgentVerdict::new(phase(Phase::Pending), Motion::Reconciling, reason, message)
     };
     if let Some(fault) = &seen.fault {
         return stalled(fault.reason, &fault.message);
@@ -66,22 +66,22 @@ pub(super) fn of(agent: &Agent, seen: &Observed) -> Verdict {
     let Some(deployment) = &seen.deployment else {
         // What a gate has held from the first has nothing to stop.
         return match agent.stopped_by().filter(|_| seen.held.is_some()) {
-            Some(why) => Verdict::new(Phase::Terminated, Motion::Settled, SUSPENDED, format!("{why}; no pods run")),
+            Some(why) => AgentVerdict::new(Phase::Terminated, Motion::Settled, SUSPENDED, format!("{why}; no pods run")),
             None => reconciling(PROGRESSING, "the Deployment is being made"),
         };
     };
     if let Some(why) = agent.stopped_by().or((agent.spec.replicas == 0).then_some("spec.replicas is 0")) {
         return if deployment.current && deployment.total == 0 {
-            Verdict::new(Phase::Terminated, Motion::Settled, SUSPENDED, format!("{why}; no pods run"))
+            AgentVerdict::new(Phase::Terminated, Motion::Settled, SUSPENDED, format!("{why}; no pods run"))
         } else {
             let message = format!("{why}; {} pods are stopping", deployment.total);
-            Verdict { ready: false, ..reconciling(PROGRESSING, &message) }
+            AgentVerdict { ready: false, ..reconciling(PROGRESSING, &message) }
         };
     }
     if deployment.settled() {
         let line = if seen.in_line { "; what the platform has changed they get when it is their turn (rollout.maxConcurrent)" } else { "" };
         let message = format!("{} of {} pods are ready{line}", deployment.ready, deployment.wanted);
-        return Verdict::new(Phase::Running, Motion::Settled, DEPLOYMENT_READY, message);
+        return AgentVerdict::new(Phase::Running, Motion::Settled, DEPLOYMENT_READY, message);
     }
     if let Some((reason, message)) = deployment.refused.as_deref().and_then(refusal) {
         return if serves && deployment.stuck.is_none() { reconciling(reason, message) } else { stalled(reason, message) };
@@ -111,7 +111,7 @@ fn refusal(message: &str) -> Option<(&'static str, &str)> {
 mod tests {
     use super::*;
     use crate::agent::report::tests::{agent, deployment, observed};
-    use crate::agent::resolve::Fault;
+    use crate::agent::resolve::ConditionFault;
     use crate::caches::pods::Problem;
 
     fn problem(reason: &str, fatal: bool) -> Problem {
@@ -122,7 +122,7 @@ mod tests {
     fn an_agent_serves_or_not_and_moves_or_not() {
         use Motion::{Reconciling, Settled, Stalled};
         use Phase::{Failed, Pending, Running, Terminated};
-        let fault = || Some(Fault { reason: "ToolNotFound", message: "spec.tools[0]".to_owned() });
+        let fault = || Some(ConditionFault { reason: "ToolNotFound", message: "spec.tools[0]".to_owned() });
         let refused = |message: &str, state: DeploymentState| DeploymentState { refused: Some(message.to_owned()), ..state };
         let stuck = |state| DeploymentState { stuck: Some(("ProgressDeadlineExceeded".to_owned(), String::new())), ..state };
         let stale = |state| DeploymentState { current: false, ..state };

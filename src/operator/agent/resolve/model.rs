@@ -45,11 +45,11 @@ mod tests {
 
     use super::*;
     use crate::caches::secret::SecretState;
-    use crate::fault::Fault;
+    use crate::fault::ConditionFault;
 
     const BASE: &str = "https://llm.example/$(X)";
 
-    fn seen(model: Result<ModelEndpoint, Fault>, secrets: &[(&str, bool)]) -> Seen {
+    fn seen(model: Result<ModelEndpoint, ConditionFault>, secrets: &[(&str, bool)]) -> Seen {
         let state = |readable: bool| Arc::new(SecretState { readable, keys: vec!["api_key".to_owned()], origin: None, hash: [0; 32] });
         Seen {
             team: None,
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(of(&seen(Ok(endpoint(Some("keys"))), &[("keys", false)])), Err("SecretNotAllowed"));
         assert_eq!(of(&seen(Ok(endpoint(Some("in-other"))), &[("in-other", false)])), Err("SecretNotAllowed"), "it is another one's");
         assert_eq!(of(&seen(Ok(endpoint(Some("in-llm"))), &[])), Err("SecretKeyMissing"));
-        let fault = Fault { reason: "IntegrationNotFound", message: "modelIntegration: there is none".to_owned() };
+        let fault = ConditionFault { reason: "IntegrationNotFound", message: "modelIntegration: there is none".to_owned() };
         assert_eq!(of(&seen(Err(fault), &[])), Err("IntegrationNotFound"));
     }
 }

@@ -54,7 +54,7 @@ impl Case {
         self.with(|case| case.integration.metadata.annotations = Some([(labels::TEST.to_owned(), word.to_owned())].into()))
     }
 
-    fn look(&self) -> (Step, Login) {
+    fn look(&self) -> (IntegrationStep, Login) {
         let mut seen = Seen {
             integration: &self.integration,
             is_of_team: true,
@@ -77,14 +77,14 @@ impl Case {
         (next(&seen, &login, &self.before), login)
     }
 
-    fn step(&self) -> Step {
+    fn step(&self) -> IntegrationStep {
         self.look().0
     }
 
     /// The reason for which it cannot be tested.
     fn reason(&self) -> &'static str {
         match self.step() {
-            Step::Settle(fault, _) => fault.reason,
+            IntegrationStep::Settle(fault, _) => fault.reason,
             other => panic!("{other:?}"),
         }
     }
@@ -92,18 +92,18 @@ impl Case {
 
 const PROMETHEUS: &str = "prometheus: {url: 'https://p.example'}";
 
-fn test(id: &str) -> Step {
-    Step::Test { id: id.to_owned() }
+fn test(id: &str) -> IntegrationStep {
+    IntegrationStep::Test { id: id.to_owned() }
 }
 
 #[test]
 fn one_that_was_tested_as_it_is_rests() {
     let case = Case::of(PROMETHEUS);
-    assert_eq!(case.step(), Step::Rest { next: None });
-    assert_eq!(case.step(), Step::Rest { next: None }, "however often it is looked at");
-    assert_eq!(Case::of(PROMETHEUS).asked(BY_CHANGE).step(), Step::Rest { next: None }, "it was answered");
+    assert_eq!(case.step(), IntegrationStep::Rest { next: None });
+    assert_eq!(case.step(), IntegrationStep::Rest { next: None }, "however often it is looked at");
+    assert_eq!(Case::of(PROMETHEUS).asked(BY_CHANGE).step(), IntegrationStep::Rest { next: None }, "it was answered");
     let unread = Case { seen: |seen| seen.secrets_known = false, ..Case::of(PROMETHEUS) };
-    assert_eq!(unread.step(), Step::Wait);
+    assert_eq!(unread.step(), IntegrationStep::Wait);
     assert_eq!(unread.look().1.origin.as_deref(), Some("https://p.example"), "what was known stands");
 }
 
@@ -124,7 +124,7 @@ fn what_keeps_one_from_a_test_is_told() {
         assert_eq!(Case::of(spec).reason(), reason, "{spec}");
     }
     let fault = match Case::of("prometheus: {url: 'http://10.0.0.1:9090'}").step() {
-        Step::Settle(fault, None) => fault,
+        IntegrationStep::Settle(fault, None) => fault,
         other => panic!("{other:?}"),
     };
     assert!(fault.message.starts_with("spec.prometheus: 10.0.0.1 is not reachable for integrations"), "{}", fault.message);
@@ -135,12 +135,12 @@ fn what_keeps_one_from_a_test_is_told() {
 fn a_login_is_there_whole_and_allowed() {
     let without = |spec: &str| Case::of(spec).with(|case| (case.secret, case.own_secret) = (None, None));
     assert_eq!(without("slack: {}").reason(), "SecretMissing");
-    assert_eq!(without(PROMETHEUS).step(), Step::Rest { next: None }, "it may have none");
+    assert_eq!(without(PROMETHEUS).step(), IntegrationStep::Rest { next: None }, "it may have none");
     let named = "prometheus: {url: 'https://p.example'}, credentialsSecret: login";
     assert_eq!(without(named).reason(), "SecretMissing");
     assert_eq!(Case::of(named).reason(), "SecretNotAllowed");
     let labelled = Case::of(named).with(|case| case.secret.as_mut().unwrap().readable = true);
-    assert_eq!(labelled.step(), Step::Rest { next: None });
+    assert_eq!(labelled.step(), IntegrationStep::Rest { next: None });
     let partly = |spec: &str, keys: &[&str]| Case::of(spec).with(|case| case.secret = Some(secret(keys, 1))).reason();
     assert_eq!(partly("slack: {}", &["token"]), "SecretKeyMissing");
     assert_eq!(partly(PROMETHEUS, &["username"]), "SecretKeyMissing");
@@ -160,7 +160,7 @@ fn a_login_stays_with_the_host_that_it_was_written_for() {
     assert_eq!(same.asked("01J").reason(), ANOTHER_HOST, "nor is it sent because somebody asks");
     let anew = moved(|case| (case.secret, case.own_secret) = (Some(secret(&["token"], 2)), Some(secret(&["token"], 2))));
     let (step, login) = anew.look();
-    assert_eq!((step, login.origin.as_deref()), (Step::Rest { next: None }, Some("https://evil.example")));
+    assert_eq!((step, login.origin.as_deref()), (IntegrationStep::Rest { next: None }, Some("https://evil.example")));
     assert_eq!(login.credentials.as_deref(), Some("0202020202020202"));
     // By way of another Secret the host is not forgotten.
     let by_another = moved(|case| {
@@ -168,7 +168,7 @@ fn a_login_stays_with_the_host_that_it_was_written_for() {
         case.secret = Some(SecretState { readable: true, ..secret(&["token"], 9) });
     });
     let (step, login) = by_another.look();
-    assert_eq!((step, login.origin.as_deref()), (Step::Rest { next: None }, Some("https://p.example")));
+    assert_eq!((step, login.origin.as_deref()), (IntegrationStep::Rest { next: None }, Some("https://p.example")));
     let gone = moved(|case| (case.secret, case.own_secret) = (None, None));
     assert_eq!(gone.look().1, Login::default());
     // One that was never used is for nobody yet.
@@ -192,7 +192,7 @@ fn a_secret_that_says_its_host_is_sent_to_no_other() {
     assert_eq!(first.asked("01J").reason(), ANOTHER_HOST);
     let pinned = IntegrationStatus { origin: Some("https://evil.example".to_owned()), ..Case::of(MOVED).before };
     let (step, login) = given(MOVED, pinned).look();
-    assert!(matches!(step, Step::Settle(fault, None) if fault.reason == ANOTHER_HOST), "what was seen first counts for less");
+    assert!(matches!(step, IntegrationStep::Settle(fault, None) if fault.reason == ANOTHER_HOST), "what was seen first counts for less");
     assert_eq!(login.origin.as_deref(), Some("https://p.example"));
     assert_eq!(given("prometheus: {url: 'https://P.example:443/api'}", IntegrationStatus::default()).step(), test(BY_CHANGE));
     // It is known also while another Secret is in use.
@@ -206,7 +206,7 @@ fn a_secret_that_says_its_host_is_sent_to_no_other() {
 fn a_change_is_tested_once_it_stays() {
     let changed = |seen: Look| Case { seen, ..Case::of(PROMETHEUS) };
     let early = changed(|seen| (seen.digest, seen.quiet) = ("d2", Duration::from_millis(500)));
-    assert_eq!(early.step(), Step::Later(Duration::from_millis(1500)));
+    assert_eq!(early.step(), IntegrationStep::Later(Duration::from_millis(1500)));
     let still: Look = |seen| seen.digest = "d2";
     assert_eq!(changed(still).step(), test(BY_CHANGE));
     assert_eq!(changed(still).asked("01J").step(), test("01J"), "which answers the annotation, too");
@@ -222,32 +222,32 @@ fn who_asks_is_answered_at_once_and_once() {
     assert_eq!(asks(|_| {}).step(), test("01J"));
     assert_eq!(asks(|seen| (seen.digest, seen.quiet) = ("d2", Duration::ZERO)).step(), test("01J"));
     let soon = asks(|seen| seen.since_test = Some(Duration::from_millis(400)));
-    assert_eq!(soon.step(), Step::Later(Duration::from_millis(600)));
+    assert_eq!(soon.step(), IntegrationStep::Later(Duration::from_millis(600)));
     let answered = asks(|_| {}).with(|case| case.before.last_test.as_mut().unwrap().id = "01J".to_owned());
-    assert_eq!(answered.step(), Step::Rest { next: None });
+    assert_eq!(answered.step(), IntegrationStep::Rest { next: None });
 }
 
 #[test]
 fn an_interval_is_over_when_it_is() {
     let every = |seen: Look| Case { seen, ..Case::of(PROMETHEUS) };
-    assert_eq!(every(|seen| seen.interval = Some(MINUTE)).step(), Step::Rest { next: Some(Duration::from_secs(30)) });
+    assert_eq!(every(|seen| seen.interval = Some(MINUTE)).step(), IntegrationStep::Rest { next: Some(Duration::from_secs(30)) });
     assert_eq!(every(|seen| seen.interval = Some(Duration::from_secs(30))).step(), test(BY_INTERVAL));
     let never = every(|seen| seen.interval = Some(MINUTE)).with(|case| case.before.last_test.as_mut().unwrap().at = None);
     assert_eq!(never.step(), test(BY_INTERVAL));
     let ahead = every(|seen| (seen.interval, seen.now) = (Some(MINUTE), Timestamp::UNIX_EPOCH));
-    assert_eq!(ahead.step(), Step::Rest { next: Some(MINUTE) }, "the clock was put back");
+    assert_eq!(ahead.step(), IntegrationStep::Rest { next: Some(MINUTE) }, "the clock was put back");
 }
 
 #[test]
 fn a_test_that_nobody_carried_out_is_tried_again() {
-    let fault = Fault { reason: WORKER_UNAVAILABLE, message: "m".to_owned() };
+    let fault = ConditionFault { reason: WORKER_UNAVAILABLE, message: "m".to_owned() };
     let waits = |times: u32, seen: Look| {
         let unanswered = Some(Unanswered { fault: fault.clone(), times });
         Case { seen, ..Case::of(PROMETHEUS) }.with(|case| case.unanswered = unanswered)
     };
     let tried: Look = |seen| (seen.digest, seen.since_test) = ("d2", Some(Duration::from_secs(4)));
-    assert_eq!(waits(1, tried).step(), Step::Settle(fault.clone(), Some(Duration::from_secs(1))));
-    assert_eq!(waits(2, tried).step(), Step::Settle(fault.clone(), Some(Duration::from_secs(6))));
+    assert_eq!(waits(1, tried).step(), IntegrationStep::Settle(fault.clone(), Some(Duration::from_secs(1))));
+    assert_eq!(waits(2, tried).step(), IntegrationStep::Settle(fault.clone(), Some(Duration::from_secs(6))));
     assert_eq!(waits(2, tried).asked("01J").step(), test("01J"), "who asks does not wait");
     let over: Look = |seen| (seen.digest, seen.since_test) = ("d2", Some(Duration::from_secs(5)));
     assert_eq!(waits(1, over).step(), test(BY_CHANGE));
@@ -260,13 +260,13 @@ fn a_test_that_nobody_carried_out_is_tried_again() {
 #[test]
 fn files_are_tested_by_one_job_after_the_other() {
     let local = |seen: Look| Case { seen, ..Case::of("local: {path: docs}") };
-    assert_eq!(local(|seen| seen.volume = Some("v")).step(), Step::Rest { next: None });
+    assert_eq!(local(|seen| seen.volume = Some("v")).step(), IntegrationStep::Rest { next: None });
     let started: Look = |seen| (seen.volume, seen.digest, seen.has_worker) = (Some("v"), "d2", false);
-    assert_eq!(local(started).step(), Step::StartJob { id: BY_CHANGE.to_owned() }, "no worker is asked");
+    assert_eq!(local(started).step(), IntegrationStep::StartJob { id: BY_CHANGE.to_owned() }, "no worker is asked");
     let earlier: Look = |seen| (seen.volume, seen.digest, seen.job) = (Some("v"), "d2", Job::Earlier);
-    assert_eq!(local(earlier).step(), Step::Clear);
+    assert_eq!(local(earlier).step(), IntegrationStep::Clear);
     let present: Look = |seen| (seen.volume, seen.digest, seen.job) = (Some("v"), "d2", Job::Present);
-    assert_eq!(local(present).asked("01J").step(), Step::Watch);
+    assert_eq!(local(present).asked("01J").step(), IntegrationStep::Watch);
 }
 
 #[test]

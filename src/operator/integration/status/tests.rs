@@ -90,7 +90,7 @@ fn a_failure_says_who_has_to_act() {
             "Error: Ready=False CredentialsForAnotherHost, Reconciling=False CredentialsForAnotherHost, Stalled=True CredentialsForAnotherHost",
         ),
     ] {
-        let fault = Fault { reason, message: "m".to_owned() };
+        let fault = ConditionFault { reason, message: "m".to_owned() };
         let settled = step(&hook(), &connected, 2, |steps| steps.settled(&fault));
         assert_eq!((told(&settled).as_str(), &settled.last_test), (expected, &connected.last_test), "what was tested stands");
         assert_eq!(step(&hook(), &settled, 3, |steps| steps.settled(&fault)), settled, "{reason}");
@@ -101,7 +101,7 @@ fn a_failure_says_who_has_to_act() {
 fn who_asked_is_answered_though_nothing_was_tested() {
     let mut asked = hook();
     asked.metadata.annotations = Some([(labels::TEST.to_owned(), "01J".to_owned())].into());
-    let fault = Fault { reason: WORKER_UNAVAILABLE, message: "m".repeat(2000) };
+    let fault = ConditionFault { reason: WORKER_UNAVAILABLE, message: "m".repeat(2000) };
     let answered = step(&asked, &IntegrationStatus::default(), 1, |steps| steps.settled(&fault));
     let test = answered.last_test.clone().unwrap();
     assert_eq!((test.id.as_str(), test.succeeded, test.reason.as_str(), test.digest.as_str()), ("01J", false, WORKER_UNAVAILABLE, ""));

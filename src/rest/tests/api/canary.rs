@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use slipway_rest::Authentication;
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const AGENT: &str = "/apis/agents.slipway.dev/v1/namespaces/team-a/agents/helper";
 const CANARY: &str = "/agents/helper/canary";
@@ -18,16 +18,16 @@ const ACTION: &str = "agents.slipway.dev/canary-action";
 const WEIGHT: &str = "agents.slipway.dev/canary-weight";
 const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
 
-async fn call(api: &Api, method: Method, path: &str, body: Option<Value>) -> Answer {
+async fn call(api: &Api, method: Method, path: &str, body: Option<Value>) -> ApiAnswer {
     api.call(method, path, &[], body).await
 }
 
-async fn start(api: &Api, config: Value) -> Answer {
+async fn start(api: &Api, config: Value) -> ApiAnswer {
     call(api, Method::POST, CANARY, Some(json!({"config": config}))).await
 }
 
 #[track_caller]
-fn says(answer: &Answer, status: u16, words: &str) {
+fn says(answer: &ApiAnswer, status: u16, words: &str) {
     let message = answer.body["message"].as_str().unwrap_or_default();
     assert!(answer.status == status && message.contains(words), "{} should say {words:?}: {}", answer.status, answer.body);
 }

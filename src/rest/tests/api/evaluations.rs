@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use slipway_rest::Authentication;
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const RUNS: &str = "/agents/helper/evaluations";
 const SETS: &str = "/agents/helper/datasets";
@@ -19,16 +19,16 @@ async fn with_agents() -> Api {
     api
 }
 
-async fn post(api: &Api, path: &str, body: Value) -> Answer {
+async fn post(api: &Api, path: &str, body: Value) -> ApiAnswer {
     api.call(Method::POST, path, &[], Some(body)).await
 }
 
-async fn get(api: &Api, path: &str) -> Answer {
+async fn get(api: &Api, path: &str) -> ApiAnswer {
     api.call(Method::GET, path, &[], None).await
 }
 
 /// A list that knows of an answer.
-async fn listed(api: &Api, path: &str, answer: &Answer) -> Vec<Value> {
+async fn listed(api: &Api, path: &str, answer: &ApiAnswer) -> Vec<Value> {
     let version = answer.headers["x-resource-version"].to_str().unwrap();
     let list = api.call(Method::GET, path, &[("x-resource-version", version)], None).await;
     assert_eq!(list.status, 200, "{}", list.body);
@@ -36,12 +36,12 @@ async fn listed(api: &Api, path: &str, answer: &Answer) -> Vec<Value> {
 }
 
 #[track_caller]
-fn says(answer: &Answer, status: u16, words: &str) {
+fn says(answer: &ApiAnswer, status: u16, words: &str) {
     let message = answer.body["message"].as_str().unwrap_or_default();
     assert!(answer.status == status && message.contains(words), "{} should say {words:?}: {}", answer.status, answer.body);
 }
 
-fn run_path(made: &Answer) -> String {
+fn run_path(made: &ApiAnswer) -> String {
     format!("{KINDS}/evaluationruns/{}", made.body["data"]["id"].as_str().unwrap().replace('_', "-"))
 }
 
@@ -164,7 +164,7 @@ async fn what_cannot_be_evaluated_is_refused() {
 async fn completed_runs_of_an_agent_are_compared() {
     let api = with_agents().await;
     let (a, b) = (post(&api, RUNS, json!({})).await, post(&api, RUNS, json!({})).await);
-    let id = |made: &Answer| made.body["data"]["id"].as_str().unwrap().to_owned();
+    let id = |made: &ApiAnswer| made.body["data"]["id"].as_str().unwrap().to_owned();
     let path = format!("{RUNS}/compare?a={}&b={}", id(&a), id(&b));
     let done = |safety: f64| json!({"status": {"phase": "Completed", "aggregateScores": {"safety/mean": safety}}});
     api.cluster.set(&run_path(&a), done(0.5));
@@ -216,7 +216,7 @@ async fn datasets_are_an_agents_own_or_everybodys() {
 }
 
 /// The answer that shows an object which somebody else made.
-async fn shown_at(api: &Api, object: &Value) -> Answer {
+async fn shown_at(api: &Api, object: &Value) -> ApiAnswer {
     get(api, &format!("{SETS}/{}", object["metadata"]["name"].as_str().unwrap())).await
 }
 

@@ -7,7 +7,7 @@ use slipway_rest::Authentication;
 
 use crate::{Api, settings};
 
-async fn asks(api: &Api, token: &str) -> crate::Answer {
+async fn asks(api: &Api, token: &str) -> crate::ApiAnswer {
     let bearer = format!("Bearer {token}");
     api.call(Method::GET, "/agents", &[("authorization", &bearer), ("x-team", "a")], None).await
 }

@@ -9,7 +9,7 @@ use slipway_mlflow::{Mlflow, trace_id};
 use slipway_peers::{Postgres, Server};
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
 
@@ -33,11 +33,11 @@ async fn talk_of(postgres: &Postgres, team: &str, agent: &str, trace: &str, text
     store.finish_turn(&turn, vec![NewMessage::new(Role::Assistant, "yes").with_trace(trace)]).await.unwrap();
 }
 
-async fn mark(api: &Api, body: Value) -> Answer {
+async fn mark(api: &Api, body: Value) -> ApiAnswer {
     api.call(Method::POST, "/feedback", &ADA, Some(body)).await
 }
 
-fn says(answer: &Answer) -> (u16, &str) {
+fn says(answer: &ApiAnswer) -> (u16, &str) {
     (answer.status.as_u16(), answer.body["message"].as_str().unwrap_or_default())
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use slipway_rest::{Authentication, RestSettings};
 use tokio::time::sleep;
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const INTEGRATIONS: &str = "/integrations";
 const STORED: &str = "/apis/agents.slipway.dev/v1/namespaces/team-a/integrations";
@@ -31,14 +31,14 @@ fn login() -> Value {
     json!({"credentials": {"token": PLANTED}})
 }
 
-async fn call(api: &Api, method: Method, path: &str, body: Option<Value>) -> Answer {
+async fn call(api: &Api, method: Method, path: &str, body: Option<Value>) -> ApiAnswer {
     let answer = api.call(method, path, &[], body).await;
     assert!(!answer.body.to_string().contains(PLANTED), "{}", answer.body);
     answer
 }
 
 #[track_caller]
-fn says(answer: &Answer, status: u16, words: &str) {
+fn says(answer: &ApiAnswer, status: u16, words: &str) {
     let message = answer.body["message"].as_str().unwrap_or_default();
     assert!(answer.status == status && message.contains(words), "{} should say {words:?}: {}", answer.status, answer.body);
 }

@@ -48,7 +48,7 @@ pub(crate) struct Api {
     http: reqwest::Client,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct ApiAnswer {
     pub status: StatusCode,
     pub headers: reqwest::header::HeaderMap,
     pub body: Value,
@@ -100,7 +100,7 @@ impl Api {
         Self::start(settings(), Authentication::Off).await
     }
 
-    pub(crate) async fn call(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> Answer {
+    pub(crate) async fn call(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> ApiAnswer {
         let mut request = self.http.request(method, format!("http://{}/api/v1{path}", self.address));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -111,11 +111,11 @@ impl Api {
         let answer = request.send().await.unwrap();
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default();
-        Answer { status, headers, body }
+        ApiAnswer { status, headers, body }
     }
 
     /// Creates an agent.
-    pub(crate) async fn agent(&self, name: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn agent(&self, name: &str, headers: &[(&str, &str)]) -> ApiAnswer {
         self.call(Method::POST, "/agents", headers, Some(json!({"name": name, "framework": "custom"}))).await
     }
 }

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use slipway_rest::Authentication;
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const POLICIES: &str = "/governance/policies";
 const STORED: &str = "/apis/agents.slipway.dev/v1/namespaces/team-a/guardrailpolicies";
@@ -18,12 +18,12 @@ fn body() -> Value {
     json!({"name": "Short Answers", "description": "Nobody reads novels.", "severity": "critical", "rules": tokens("2048")})
 }
 
-async fn call(api: &Api, method: Method, path: &str, body: Option<Value>) -> Answer {
+async fn call(api: &Api, method: Method, path: &str, body: Option<Value>) -> ApiAnswer {
     api.call(method, path, &[], body).await
 }
 
 #[track_caller]
-fn says(answer: &Answer, status: u16, words: &str) {
+fn says(answer: &ApiAnswer, status: u16, words: &str) {
     let message = answer.body["message"].as_str().unwrap_or_default();
     assert!(answer.status == status && message.contains(words), "{} should say {words:?}: {}", answer.status, answer.body);
 }

@@ -7,7 +7,7 @@ use slipway_database::{AgentKey, Options, RaisedAlert, ReadinessSample, Run, Sto
 use slipway_peers::Postgres;
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const KINDS: &str = "/apis/agents.slipway.dev/v1/namespaces/team-a";
 const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
@@ -18,7 +18,7 @@ async fn with(postgres: &Postgres) -> Api {
     Api::start(RestSettings { platform, ..settings() }, Authentication::Off).await
 }
 
-async fn get(api: &Api, path: &str) -> Answer {
+async fn get(api: &Api, path: &str) -> ApiAnswer {
     api.call(Method::GET, path, &[], None).await
 }
 
@@ -403,7 +403,7 @@ async fn all_teams_are_shown_to_those_who_may_see_all() {
     let elsewhere = json!({"metadata": {"name": "far"}, "spec": {"name": "Far", "framework": "custom"}});
     api.cluster.make("/apis/agents.slipway.dev/v1/namespaces/team-b/agents", elsewhere);
     assert_eq!(api.agent("Near", &ADA).await.status, 201);
-    let names = |answer: &Answer| {
+    let names = |answer: &ApiAnswer| {
         let data = &answer.body["data"];
         let agents = data.as_array().or(data["agents"].as_array()).unwrap().iter();
         let mut names: Vec<String> = agents.map(|agent| agent["agent_name"].as_str().unwrap().to_owned()).collect();

@@ -4,18 +4,18 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use slipway_rest::Authentication;
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const AGENT: &str = "/apis/agents.slipway.dev/v1/namespaces/team-a/agents/helper";
 /// No reply can have had it.
 const LATEST: &str = "18446744073709551615";
 const ADA: (&str, &str) = ("authorization", "Bearer ada@example.com");
 
-fn version(answer: &Answer) -> String {
+fn version(answer: &ApiAnswer) -> String {
     answer.headers["x-resource-version"].to_str().unwrap().to_owned()
 }
 
-async fn get(api: &Api, path: &str, version: &str) -> Answer {
+async fn get(api: &Api, path: &str, version: &str) -> ApiAnswer {
     let headers: &[_] = if version.is_empty() { &[] } else { &[("x-resource-version", version)] };
     api.call(Method::GET, path, headers, None).await
 }

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use slipway_rest::Authentication;
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
 
@@ -19,7 +19,7 @@ async fn without(rights: &[(&'static str, &'static str)]) -> Api {
     api
 }
 
-async fn scaffolded(api: &Api, tools: Value) -> Answer {
+async fn scaffolded(api: &Api, tools: Value) -> ApiAnswer {
     let body = json!({"name": "Helper", "framework": "autogen", "tools": tools});
     api.call(Method::POST, "/scaffold", &ADA, Some(body)).await
 }

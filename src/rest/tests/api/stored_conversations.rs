@@ -6,7 +6,7 @@ use slipway_database::{Category, NewMemory, NewMessage, Options, Role, Run, Stor
 use slipway_peers::Postgres;
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 async fn with(postgres: &Postgres) -> Api {
     let platform = PlatformSettings::new(None, Some(&postgres.url()));
@@ -34,7 +34,7 @@ async fn talk(postgres: &Postgres, team: &str, agent: &str, text: &str) {
     store.remember(memory).await.unwrap();
 }
 
-async fn get(api: &Api, path: &str) -> Answer {
+async fn get(api: &Api, path: &str) -> ApiAnswer {
     api.call(Method::GET, path, &[], None).await
 }
 

@@ -6,12 +6,12 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 use slipway_rest::{Authentication, Issuer, Oidc};
 
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 /// The tolerated clock skew.
 const SKEW: Duration = Duration::from_secs(30);
 
-async fn asks(api: &Api, token: &str) -> Answer {
+async fn asks(api: &Api, token: &str) -> ApiAnswer {
     let bearer = format!("Bearer {token}");
     api.call(Method::GET, "/agents", &[("authorization", &bearer), ("x-team", "a")], None).await
 }

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::receiver::{Answer, Receiver};
+use super::receiver::{Receiver, ReceiverAnswer};
 use super::{soon, telemetry};
 use crate::telemetry::{Inbound, Telemetry};
 
@@ -67,20 +67,20 @@ async fn spans_do_not_wait_for_ever() {
 #[tokio::test]
 async fn what_may_be_tried_again_is_and_nothing_else() {
     for (answer, arrives) in [
-        (Answer::Status(429, "retry-after: 0\r\n"), true),
-        (Answer::Status(502, ""), true),
-        (Answer::Status(503, "retry-after: 1\r\n"), true),
-        (Answer::Status(504, ""), true),
-        (Answer::Hangup, true),
-        (Answer::Silence(Duration::from_secs(30)), true),
-        (Answer::Status(400, ""), false),
-        (Answer::Status(401, ""), false),
-        (Answer::Status(404, ""), false),
-        (Answer::Status(500, ""), false),
-        (Answer::Status(307, "location: http://127.0.0.1:9/\r\n"), false),
+        (ReceiverAnswer::Status(429, "retry-after: 0\r\n"), true),
+        (ReceiverAnswer::Status(502, ""), true),
+        (ReceiverAnswer::Status(503, "retry-after: 1\r\n"), true),
+        (ReceiverAnswer::Status(504, ""), true),
+        (ReceiverAnswer::Hangup, true),
+        (ReceiverAnswer::Silence(Duration::from_secs(30)), true),
+        (ReceiverAnswer::Status(400, ""), false),
+        (ReceiverAnswer::Status(401, ""), false),
+        (ReceiverAnswer::Status(404, ""), false),
+        (ReceiverAnswer::Status(500, ""), false),
+        (ReceiverAnswer::Status(307, "location: http://127.0.0.1:9/\r\n"), false),
     ] {
-        let told = if let Answer::Status(status, _) = answer { status } else { 0 };
-        let time = if matches!(answer, Answer::Silence(_)) { "300" } else { "10000" };
+        let told = if let ReceiverAnswer::Status(status, _) = answer { status } else { 0 };
+        let time = if matches!(answer, ReceiverAnswer::Silence(_)) { "300" } else { "10000" };
         let receiver = Receiver::start([answer]).await;
         let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("OTEL_EXPORTER_OTLP_TIMEOUT", time)]);
         turn(&telemetry);
@@ -94,7 +94,7 @@ async fn what_may_be_tried_again_is_and_nothing_else() {
 async fn spans_that_were_refused_one_by_one_are_counted() {
     let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".into() };
     let body = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-    let receiver = Receiver::start([Answer::Body(body)]).await;
+    let receiver = Receiver::start([ReceiverAnswer::Body(body)]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     for _ in 0..5 {
         turn(&telemetry);
@@ -134,7 +134,7 @@ async fn large_spans_are_bounded_in_bytes() {
 
 #[tokio::test]
 async fn a_flush_ends_at_its_deadline() {
-    let receiver = Receiver::start(vec![Answer::Silence(Duration::from_mins(1)); 100]).await;
+    let receiver = Receiver::start(vec![ReceiverAnswer::Silence(Duration::from_mins(1)); 100]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     turn(&telemetry);
     let began = Instant::now();
@@ -145,7 +145,7 @@ async fn a_flush_ends_at_its_deadline() {
 #[tokio::test]
 async fn a_slow_destination_holds_up_no_other() {
     let receiver = Receiver::start([]).await;
-    let silent = Receiver::start(vec![Answer::Silence(Duration::from_mins(1)); 100]).await;
+    let silent = Receiver::start(vec![ReceiverAnswer::Silence(Duration::from_mins(1)); 100]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("RUNTIME_MLFLOW_URI", &silent.url)]);
     turn(&telemetry);
     let left = telemetry.flush(Instant::now() + Duration::from_secs(3)).await;

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 /// How one request is answered; when there are no more of these, with 200.
 #[derive(Clone)]
-pub(super) enum Answer {
+pub(super) enum ReceiverAnswer {
     Status(u16, &'static str),
     Body(Vec<u8>),
     Silence(Duration),
@@ -25,7 +25,7 @@ pub(super) enum Answer {
 
 #[derive(Default)]
 struct Kept {
-    answers: VecDeque<Answer>,
+    answers: VecDeque<ReceiverAnswer>,
     requests: Vec<Got>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(super) async fn start(answers: impl IntoIterator<Item = ReceiverAnswer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let kept = Arc::new(Mutex::new(Kept { answers: answers.into_iter().collect(), ..Kept::default() }));
@@ -95,15 +95,15 @@ impl Receiver {
                 }
             }
             let body: Vec<u8> = read.drain(..length).collect();
-            let answer = self.kept.lock().unwrap().answers.pop_front().unwrap_or(Answer::Status(200, ""));
+            let answer = self.kept.lock().unwrap().answers.pop_front().unwrap_or(ReceiverAnswer::Status(200, ""));
             let (status, headers, answer) = match answer {
-                Answer::Status(status, headers) => (status, headers, Vec::new()),
-                Answer::Body(body) => (200, "", body),
-                Answer::Silence(time) => {
+                ReceiverAnswer::Status(status, headers) => (status, headers, Vec::new()),
+                ReceiverAnswer::Body(body) => (200, "", body),
+                ReceiverAnswer::Silence(time) => {
                     sleep(time).await;
                     return None;
                 }
-                Answer::Hangup => return None,
+                ReceiverAnswer::Hangup => return None,
             };
             if status == 200 {
                 let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();

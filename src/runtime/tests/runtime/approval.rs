@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 use slipway_operator::control_port::Fault;
-use slipway_operator::tool::poll::{Answer, ask};
+use slipway_operator::tool::poll::{PolledTools, ask};
 
 use crate::support::{Runtime, eventually};
 
@@ -38,7 +38,7 @@ impl Platform {
         ])
     }
 
-    fn asks(&self, runtime: &Runtime, agent: &str) -> Result<Answer, Fault> {
+    fn asks(&self, runtime: &Runtime, agent: &str) -> Result<PolledTools, Fault> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio.block_on(ask(runtime.control_address(), &self.token(agent)))
     }

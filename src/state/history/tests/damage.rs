@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::super::{Fault, History};
+use super::super::{History, HistoryFault};
 use super::{artifact, draft, fsck, git, git_tried, open, show, transition};
 
 /// What is torn, and the files that are put there.
@@ -278,11 +278,11 @@ fn an_invalid_artifact_is_an_error_and_stays_in_place() {
     push(&by_hand, "Tampered");
     for (version, word) in [(2, "checksum"), (3, "version"), (5, "team-b"), (6, "no text")] {
         let said = history.release("team-a", "hello", version).unwrap_err();
-        assert!(matches!(&said, Fault::Damaged(said) if said.contains(word)), "v{version}: {said}");
-        assert!(matches!(history.activate("team-a", transition("hello", version), None), Err(Fault::Damaged(_))), "v{version}");
+        assert!(matches!(&said, HistoryFault::Damaged(said) if said.contains(word)), "v{version}: {said}");
+        assert!(matches!(history.activate("team-a", transition("hello", version), None), Err(HistoryFault::Damaged(_))), "v{version}");
     }
     assert!(history.release("team-a", "hello", 1).is_ok() && history.release("team-a", "hello", 4).is_ok());
-    assert!(matches!(history.current("team-a", "hello"), Err(Fault::Damaged(_))));
+    assert!(matches!(history.current("team-a", "hello"), Err(HistoryFault::Damaged(_))));
     let rows = history.list("team-a", "hello", None, 10).unwrap().rows;
     let believed: Vec<_> = rows.iter().map(|row| (row.version, row.summary.is_ok())).collect();
     assert_eq!(believed, [(6, false), (5, false), (4, true), (3, false), (2, false), (1, true)]);
@@ -307,7 +307,7 @@ fn a_damaged_object_is_an_error_and_other_versions_are_read() {
     fs::write(&first, &bytes).unwrap();
     let history = open(root.path()).unwrap();
     let said = history.release("team-a", "hello", 1).unwrap_err();
-    assert!(matches!(&said, Fault::Damaged(said) if said.contains("version 1 of agent hello")), "{said}");
+    assert!(matches!(&said, HistoryFault::Damaged(said) if said.contains("version 1 of agent hello")), "{said}");
     assert!(history.release("team-a", "hello", 2).is_ok());
     assert_eq!(history.record("team-a", draft("hello", "hello-3")).unwrap().version, 3);
     assert_eq!(fs::read(&first).unwrap(), bytes, "left in place");
@@ -329,7 +329,7 @@ fn a_lock_of_another_program_is_waited_for() {
     let lock = history.path("team-a").unwrap().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();
     let said = history.record("team-a", draft("hello", "hello-2")).unwrap_err();
-    assert!(matches!(&said, Fault::Busy(said) if said.contains("main.lock")), "{said}");
+    assert!(matches!(&said, HistoryFault::Busy(said) if said.contains("main.lock")), "{said}");
     assert!(lock.exists(), "another's lock is not ours to remove");
     thread::scope(|scope| {
         let waits = scope.spawn(|| history.record("team-a", draft("hello", "hello-2")).unwrap().version);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use slipway_release::Status;
 use tokio::time::timeout;
 
-use super::super::{Fault, History, disk};
+use super::super::{History, HistoryFault, disk};
 use super::{author, crash, draft, fsck, git, open, pending, transition, when};
 
 const STEPS: &str = "SLIPWAY_TEST_DIES_AFTER";
@@ -37,7 +37,7 @@ fn housekeeping(root: &Path) -> Vec<u64> {
 }
 
 /// Repacks, and kills git after this time. None if it was killed.
-fn repack(history: &History, time: Duration) -> Option<Result<(), Fault>> {
+fn repack(history: &History, time: Duration) -> Option<Result<(), HistoryFault>> {
     let repository = history.repository("team-a", false).unwrap().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { timeout(time, repository.repack.run()).await }).ok()

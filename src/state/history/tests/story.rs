@@ -2,7 +2,7 @@
 
 use slipway_release::{Current, Status};
 
-use super::super::{Fault, History, Row, Transition};
+use super::super::{History, HistoryFault, Row, Transition};
 use super::{artifact, author, draft, fsck, git, open, pending, show, transition, when};
 
 fn statuses(rows: &[Row]) -> Vec<(u64, Status)> {
@@ -43,7 +43,9 @@ fn the_life_of_an_agent_is_what_git_shows() {
     assert_eq!(page.rows.iter().map(|row| row.summary.as_ref().unwrap().previous).collect::<Vec<_>>(), [2, 1, 0]);
     // The active one is the release's own bytes.
     assert_eq!(show(&history, "agents/hello/current.yaml"), show(&history, "agents/hello/releases/v2.yaml"));
-    assert!(matches!(history.activate("team-a", transition("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
+    assert!(
+        matches!(history.activate("team-a", transition("hello", 3), None), Err(HistoryFault::Refused(said)) if said.contains("rejected"))
+    );
     // Back to the first.
     let back = history.activate("team-a", transition("hello", 1), Some("# back\n".to_owned())).unwrap();
     assert!(back.is_new);
@@ -79,7 +81,9 @@ fn the_life_of_an_agent_is_what_git_shows() {
     assert_eq!(statuses(&page.rows), [(4, Status::Active), (3, Status::Deleted), (2, Status::Deleted), (1, Status::Deleted)]);
     // A name that is taken up again is no way around an evaluation.
     assert_eq!(page.rows[1].status.as_ref().unwrap().reason.as_deref(), Some("rejected before its agent was deleted: 41 < 75"));
-    assert!(matches!(history.activate("team-a", transition("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
+    assert!(
+        matches!(history.activate("team-a", transition("hello", 3), None), Err(HistoryFault::Refused(said)) if said.contains("rejected"))
+    );
     fsck(&path);
     // What another process would see is the same.
     drop(history);
@@ -116,13 +120,13 @@ fn one_version_is_active_one_waits_and_what_is_older_is_archived() {
     assert_eq!(stand(&history)[..3], [(7, Active), (6, Archived), (5, Archived)]);
     // What was put aside before it was evaluated is no way around that, whatever became of its agent.
     let refused = |history: &History, version| match history.activate("team-a", transition("hello", version), None) {
-        Err(Fault::Refused(said)) => said.contains("before it was evaluated"),
+        Err(HistoryFault::Refused(said)) => said.contains("before it was evaluated"),
         _ => false,
     };
     assert!([2, 3, 5].into_iter().all(|version| refused(&history, version)));
     // Nothing is made to wait again.
     assert!(
-        matches!(history.set_status("team-a", transition("hello", 6), PendingEval), Err(Fault::Refused(said)) if said.contains("evaluation"))
+        matches!(history.set_status("team-a", transition("hello", 6), PendingEval), Err(HistoryFault::Refused(said)) if said.contains("evaluation"))
     );
     drop(history);
     let history = open(root.path()).unwrap();
@@ -162,7 +166,7 @@ fn the_same_name_is_the_same_version_also_after_a_restart() {
         assert_eq!((agent.as_str(), named), ("hello", again));
         assert_eq!(history.named("team-a", "hello-z").unwrap(), None);
         let taken = history.record("team-a", draft("other", "hello-x")).unwrap_err();
-        assert!(matches!(&taken, Fault::Refused(said) if said.contains("hello")), "{taken}");
+        assert!(matches!(&taken, HistoryFault::Refused(said) if said.contains("hello")), "{taken}");
         drop(history);
         history = open(root.path()).unwrap();
     }
@@ -176,25 +180,25 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     for namespace in ["..", "../out", "a/b", "", "A", "/tmp/x"] {
         let mut bad = draft("hello", "hello-1");
         bad.artifact.deployment.namespace = namespace.to_owned();
-        assert!(matches!(history.record(namespace, bad), Err(Fault::Refused(_))), "{namespace:?}");
+        assert!(matches!(history.record(namespace, bad), Err(HistoryFault::Refused(_))), "{namespace:?}");
         assert!(history.list(namespace, "hello", None, 10).is_err() && history.path(namespace).is_err());
     }
     for agent in ["..", "../../x", "a/b", ".git", "hello\n"] {
-        assert!(matches!(history.record("team-a", draft(agent, "x")), Err(Fault::Refused(_))), "{agent:?}");
+        assert!(matches!(history.record("team-a", draft(agent, "x")), Err(HistoryFault::Refused(_))), "{agent:?}");
         assert!(history.release("team-a", agent, 1).is_err() && history.current("team-a", agent).is_err());
         assert!(history.tombstone("team-a", agent, author(), when(0)).is_err());
     }
     let mut foreign = draft("hello", "hello-1");
     foreign.artifact = artifact("team-b", "hello", "", Status::Active);
-    assert!(matches!(history.record("team-a", foreign), Err(Fault::Refused(said)) if said.contains("team-b")));
+    assert!(matches!(history.record("team-a", foreign), Err(HistoryFault::Refused(said)) if said.contains("team-b")));
     let mut ended = draft("hello", "hello-1");
     ended.artifact.metadata.status = Status::Archived;
-    assert!(matches!(history.record("team-a", ended), Err(Fault::Refused(_))));
+    assert!(matches!(history.record("team-a", ended), Err(HistoryFault::Refused(_))));
     let mut long = draft("hello", "hello-1");
     long.artifact.agent.system_prompt = Some("x".repeat(2 * 1024 * 1024));
-    assert!(matches!(history.record("team-a", long), Err(Fault::Refused(_))));
-    assert!(matches!(history.activate("team-a", transition("hello", 9), None), Err(Fault::Missing(_))));
-    assert!(matches!(history.release("team-a", "hello", 9), Err(Fault::Missing(_))));
+    assert!(matches!(history.record("team-a", long), Err(HistoryFault::Refused(_))));
+    assert!(matches!(history.activate("team-a", transition("hello", 9), None), Err(HistoryFault::Missing(_))));
+    assert!(matches!(history.release("team-a", "hello", 9), Err(HistoryFault::Missing(_))));
     assert!(!history.tombstone("team-a", "hello", author(), when(0)).unwrap().is_new);
     assert_eq!(history.agents("team-a").unwrap(), Vec::<String>::new());
     // What was refused did not take a version.
@@ -208,7 +212,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
 fn only_one_process_writes() {
     let root = tempfile::tempdir().unwrap();
     let history = open(root.path()).unwrap();
-    assert!(matches!(open(root.path()), Err(Fault::Busy(said)) if said.contains("another process")));
+    assert!(matches!(open(root.path()), Err(HistoryFault::Busy(said)) if said.contains("another process")));
     drop(history);
     assert!(open(root.path()).is_ok());
 }

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use slipway_peers::scripted::{Answer, Asked, Scripted};
+use slipway_peers::scripted::{Scripted, ScriptedAnswer, ScriptedRequest};
 use slipway_peers::{Server, plain_http};
 
 use crate::ingesting::{Library, can_mount};
@@ -30,7 +30,7 @@ impl Drive {
             .to_string(),
         );
         let mut key = call(backlot.url(), "GET /_meta/credentials", &Value::Null)["service_account"].clone();
-        let tokens = Scripted::start(|_, _| Answer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
+        let tokens = Scripted::start(|_, _| ScriptedAnswer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
         key["token_uri"] = json!(tokens.url);
         library.credential("service_account.json", &key.to_string());
         let server = slipway_peers::google_drive();
@@ -146,25 +146,25 @@ struct Issues {
     searches: Vec<String>,
 }
 
-fn jira(issues: &Mutex<Issues>, Asked { target: path, body, .. }: &Asked) -> Answer {
+fn jira(issues: &Mutex<Issues>, ScriptedRequest { target: path, body, .. }: &ScriptedRequest) -> ScriptedAnswer {
     let issue = |id: &u32| {
         let fields = json!({"summary": format!("Lid {id}"), "labels": ["lids"], "updated": "2026-02-17T03:00:00Z"});
         json!({"id": id.to_string(), "key": format!("PLAT-{id}"), "fields": fields})
     };
     if path.contains("/project/search") {
-        return Answer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]}));
+        return ScriptedAnswer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]}));
     }
     if path.contains("/comment") {
-        return Answer::json(&json!({"comments": [], "total": 0}));
+        return ScriptedAnswer::json(&json!({"comments": [], "total": 0}));
     }
     let mut issues = issues.lock().unwrap();
     if let Some((_, id)) = path.split_once("/issue/") {
         let id: u32 = id.split('?').next().unwrap().parse().unwrap();
-        return if issues.refused == Some(id) { Answer::status("403 Forbidden") } else { Answer::json(&issue(&id)) };
+        return if issues.refused == Some(id) { ScriptedAnswer::status("403 Forbidden") } else { ScriptedAnswer::json(&issue(&id)) };
     }
     let search = serde_json::from_str::<Value>(body).unwrap()["jql"].as_str().unwrap().to_owned();
     let found = if search.contains("updated >=") { &issues.changed } else { &issues.all };
-    let answer = Answer::json(&json!({"issues": found.iter().map(issue).collect::<Vec<_>>(), "isLast": true}));
+    let answer = ScriptedAnswer::json(&json!({"issues": found.iter().map(issue).collect::<Vec<_>>(), "isLast": true}));
     issues.searches.push(search);
     answer
 }

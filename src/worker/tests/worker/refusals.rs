@@ -7,7 +7,7 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use slipway_peers::scripted::{Answer, Asked, Scripted};
+use slipway_peers::scripted::{Scripted, ScriptedAnswer, ScriptedRequest};
 
 use crate::ingesting::{Library, can_mount};
 
@@ -78,17 +78,17 @@ impl Bucket {
     }
 }
 
-fn answer(asked: &Asked, contents: &mut Contents) -> Answer {
+fn answer(asked: &ScriptedRequest, contents: &mut Contents) -> ScriptedAnswer {
     let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
     if query.contains("list-type=2") {
-        return Answer("200 OK".into(), list(contents).into_bytes());
+        return ScriptedAnswer("200 OK".into(), list(contents).into_bytes());
     }
     let key = path.trim_start_matches("/docs/");
     contents.asked.push(key.to_owned());
     match contents.objects.get(key) {
-        Some(object) if object.is_refused => Answer("403 Forbidden".into(), b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
-        Some(object) => Answer("200 OK".into(), object.text.clone().into_bytes()),
-        None => Answer("404 Not Found".into(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
+        Some(object) if object.is_refused => ScriptedAnswer("403 Forbidden".into(), b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
+        Some(object) => ScriptedAnswer("200 OK".into(), object.text.clone().into_bytes()),
+        None => ScriptedAnswer("404 Not Found".into(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use slipway_peers::plain_http;
-use slipway_peers::scripted::{Answer, Asked, Scripted};
+use slipway_peers::scripted::{Scripted, ScriptedAnswer, ScriptedRequest};
 
 use crate::ingesting::{Library, can_mount};
 use crate::support::{MODEL, Worker};
@@ -148,7 +148,7 @@ async fn files_of_a_google_drive_are_followed() {
     }
     let drive = slipway_peers::google_drive();
     // The mock has no service of tokens, and takes this one.
-    let tokens = Scripted::start(|_, _| Answer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
+    let tokens = Scripted::start(|_, _| ScriptedAnswer::json(&json!({"access_token": "valid-token", "expires_in": 3600}))).await;
     let account = json!({"client_email": "reader@acme.iam.gserviceaccount.com", "private_key": rsa_key(), "token_uri": tokens.url});
     let trial = Trial::new(&[("service_account.json", &account.to_string())]).await;
     let call = |method: &str, path: &str, body: &Value| {
@@ -237,12 +237,12 @@ type Space = Arc<Mutex<BTreeMap<u32, Page>>>;
 
 /// Confluence's REST v2, which no server that is to be had speaks: as in the source's own tests, whose answers a client checks
 /// that was made from Atlassian's OpenAPI document.
-fn confluence(space: Space) -> impl Fn(&Asked, usize) -> Answer {
+fn confluence(space: Space) -> impl Fn(&ScriptedRequest, usize) -> ScriptedAnswer {
     move |asked, _| {
         let pages = space.lock().unwrap();
         let path = asked.target.split('?').next().unwrap_or_default();
         let parts: Vec<&str> = path.strip_prefix("/wiki/api/v2/").unwrap_or_default().split('/').collect();
-        let list = |results: Vec<Value>| Answer::json(&json!({"results": results, "_links": {}}));
+        let list = |results: Vec<Value>| ScriptedAnswer::json(&json!({"results": results, "_links": {}}));
         match parts.as_slice() {
             ["spaces"] => list(vec![json!({"id": "77", "key": "ENG"})]),
             ["spaces", "77", "pages"] => {
@@ -256,11 +256,11 @@ fn confluence(space: Space) -> impl Fn(&Asked, usize) -> Answer {
             ["pages", id] => match id.parse::<u32>().ok().and_then(|id| pages.get(&id)) {
                 Some(Page { title, text, .. }) => {
                     let body = json!({"view": {"value": format!("<p>{text}</p>"), "representation": "view"}});
-                    Answer::json(&json!({"id": id, "title": title, "body": body}))
+                    ScriptedAnswer::json(&json!({"id": id, "title": title, "body": body}))
                 }
-                None => Answer::status("404 Not Found"),
+                None => ScriptedAnswer::status("404 Not Found"),
             },
-            _ => Answer::status("404 Not Found"),
+            _ => ScriptedAnswer::status("404 Not Found"),
         }
     }
 }

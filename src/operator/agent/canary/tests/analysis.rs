@@ -69,7 +69,7 @@ fn a_canary_kept_from_its_weight_is_inconclusive_in_the_end() {
     let refused = Seen { deployment: Some(pods(1, 0)), trouble: quota, ..seen() };
     let few = Seen { deployment: Some(pods(3, 2)), ..seen() };
     let held = Seen { evaluation: Some(evaluated(true, State::Runs)), ..seen() };
-    let missing = Fault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
+    let missing = ConditionFault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
     let faulty = Seen { fault: Some(missing), is_as_wanted: false, ..seen() };
     let new = |spec: &str| stood(spec, CanaryPhase::Progressing, 0);
     let rising = CanaryStatus { desired_weight: 25, step: Some(2), ..stood(STEPS, CanaryPhase::Serving, 10) };

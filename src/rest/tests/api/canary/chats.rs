@@ -16,7 +16,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::AGENT;
-use crate::{Answer, Api, settings};
+use crate::{Api, ApiAnswer, settings};
 
 const SERVICES: &str = "/api/v1/namespaces/team-a/services";
 const PORT: u16 = 8000;
@@ -334,7 +334,7 @@ async fn a_chat_that_may_have_been_heard_is_not_repeated() {
         connection.read(&mut [0; 64]).await.unwrap()
     });
     ground.stands("Serving", 100).await;
-    let said: Answer = ground.api.call(Method::POST, "/agents/helper/chat", &[], Some(json!({"message": "Hi"}))).await;
+    let said: ApiAnswer = ground.api.call(Method::POST, "/agents/helper/chat", &[], Some(json!({"message": "Hi"}))).await;
     assert_eq!(said.status, 502, "{}", said.body);
     assert!(said.body["message"].as_str().unwrap().contains("closed the connection"), "{}", said.body);
     assert!(closes.await.unwrap() > 0);

@@ -17,7 +17,7 @@ use super::{GUIDELINES, SCORERS};
 const UPDATE: &str = "UPDATE_GOLDEN";
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Found {
+pub(super) struct MlflowScores {
     /// The hash of all that decides what MLflow finds: cases, script, versions of packages.
     of: String,
     /// By scorer, a letter for each case.
@@ -26,7 +26,7 @@ pub(super) struct Found {
     means: BTreeMap<String, f64>,
 }
 
-impl Found {
+impl MlflowScores {
     pub(super) fn outcome(&self, scorer: Scorer, case: usize) -> Outcome {
         match self.scores[scorer.as_str()].as_bytes()[case] {
             b'y' => Outcome::Value(1.0),
@@ -42,7 +42,7 @@ impl Found {
     }
 }
 
-pub(super) fn found(judge: &Server, cases: &[Case]) -> Found {
+pub(super) fn found(judge: &Server, cases: &[Case]) -> MlflowScores {
     let counted = |case: &Case| SCORERS.into_iter().filter(|scorer| difference(case, *scorer).is_none()).collect::<Vec<_>>();
     let sent: Vec<Value> = cases.iter().map(|case| case.theirs(&counted(case))).collect();
     let request = json!({"scorers": SCORERS, "guidelines": GUIDELINES, "tools": ["calculator", "write"], "cases": sent}).to_string();
@@ -56,12 +56,12 @@ pub(super) fn found(judge: &Server, cases: &[Case]) -> Found {
         std::fs::write(&file, serde_json::to_string_pretty(&found).unwrap() + "\n").unwrap();
         return found;
     }
-    let found: Found = serde_json::from_str(&read(&file)).unwrap();
+    let found: MlflowScores = serde_json::from_str(&read(&file)).unwrap();
     assert_eq!(found.of, of, "the cases, the script or MLflow are not those of {}: {UPDATE}=1 asks MLflow anew", file.display());
     found
 }
 
-fn ask(judge: &Server, script: &std::path::Path, request: &str, of: String) -> Found {
+fn ask(judge: &Server, script: &std::path::Path, request: &str, of: String) -> MlflowScores {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("request.json");
     std::fs::write(&file, request).unwrap();
@@ -71,7 +71,7 @@ fn ask(judge: &Server, script: &std::path::Path, request: &str, of: String) -> F
     let cases = answer["scores"].as_array().unwrap();
     let letters = |scorer: Scorer| cases.iter().map(|scores| letter(&scores[scorer.as_str()])).collect();
     let mean = |scorer: Scorer| Some((scorer.as_str().to_owned(), answer["means"][format!("{}/mean", scorer.as_str())].as_f64()?));
-    Found {
+    MlflowScores {
         of,
         scores: SCORERS.into_iter().map(|scorer| (scorer.as_str().to_owned(), letters(scorer))).collect(),
         means: SCORERS.into_iter().filter_map(mean).collect(),

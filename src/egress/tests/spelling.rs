@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use url::Url;
 
-use super::tests::egress;
-use super::*;
+use super::super::*;
+use super::egress;
 
 /// The networks of IANA's special-purpose registry that are not public, and the metadata addresses of clouds.
 const SPECIAL4: [(&str, u32); 18] = [

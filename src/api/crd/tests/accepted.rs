@@ -8,7 +8,7 @@ use std::fs;
 
 use serde_json::{Map, Value, json};
 
-use super::all;
+use crate::crd::all;
 
 const FILE: &str = "testdata/accepted.txt";
 
