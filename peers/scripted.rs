@@ -15,6 +15,8 @@ pub struct ScriptedRequest {
     pub target: String,
     pub headers: HashMap<String, String>,
     pub body: String,
+    /// All of it, as it came.
+    pub whole: String,
 }
 
 /// An answer: the status line and headers without the last line break, and the body.
@@ -64,7 +66,7 @@ async fn serve(
     answer: &(impl Fn(&ScriptedRequest, usize) -> ScriptedAnswer + ?Sized),
 ) -> Option<()> {
     let mut bytes = Vec::new();
-    let (head, body) = loop {
+    let whole = loop {
         if stream.read_buf(&mut bytes).await.ok()? == 0 {
             return None;
         }
@@ -72,14 +74,16 @@ async fn serve(
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
             if body.len() >= length.unwrap_or(0) {
-                break (head.to_owned(), body.to_owned());
+                break text;
             }
         }
     };
+    let (head, body) = whole.split_once("\r\n\r\n")?;
     let mut lines = head.lines();
     let mut first = lines.next()?.split(' ').map(str::to_owned);
     let headers = lines.filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())));
-    let asked = ScriptedRequest { method: first.next()?, target: first.next()?, headers: headers.collect(), body };
+    let (method, target, headers) = (first.next()?, first.next()?, headers.collect());
+    let asked = ScriptedRequest { method, target, headers, body: body.to_owned(), whole: whole.clone() };
     let before = {
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         log.push(asked.clone());

@@ -23,6 +23,9 @@ fn at_rest_nothing_is_sent() {
     team.agent("suspended", &json!({"suspend": true})).until("suspended", 20, |agent| agent["status"]["phase"] == "Terminated");
     team.agent("stalled", &json!({"tools": ["nowhere"]})).stalled(&["ToolNotFound"], 10);
     kubectl(format!("wait team/{} --for=jsonpath={{.status.agents}}=3 --timeout=10s", team.slug)).ok();
+    // Policies are told once a minute how many agents are held to them.
+    let held = "--for=jsonpath={.status.agents}=3 --timeout=120s";
+    team.kubectl(format!("wait guardrailpolicies --all {held}")).ok();
     settle();
 
     let before = Counters::read();

@@ -76,8 +76,9 @@ fn an_agent_whose_new_pods_are_refused_holds_nobody_up() {
     drop(first);
 
     let second = Manager::start(&cluster, 2);
-    let new = poll(30, || second.waiting(1).and_then(|()| some(&cluster, AT_ONCE)));
-    poll(20, || second.counts("slipway_rollouts", AT_ONCE));
+    // Those that are refused wait or have been tried, as who is first is nobody's business.
+    let new = poll(30, || some(&cluster, AT_ONCE));
+    poll(20, || second.counts("slipway_rollouts", AT_ONCE).and_then(|()| some(&cluster, AT_ONCE)));
     for name in &new {
         settle(&cluster, name);
     }

@@ -52,17 +52,17 @@ pub(crate) struct JobPlan {
 pub(crate) fn build<K: Resource<DynamicType = ()>>(settings: &Settings, owner: &K, plan: JobPlan) -> Job {
     let template = &settings.agent_defaults.pod_template;
     let [name, component] = plan.component;
-    let mut owned = worker::component_labels(name, component);
+    let mut own = worker::component_labels(name, component);
     let owner_name = owner.name_any();
     let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (plan.owner_label, owner_name.as_str())];
-    owned.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    own.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let mut all = template.labels.clone();
-    all.extend(owned.clone());
+    all.extend(own.clone());
     Job {
         metadata: ObjectMeta {
             name: Some(plan.name),
             namespace: owner.namespace(),
-            labels: Some(owned),
+            labels: Some(own),
             owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },

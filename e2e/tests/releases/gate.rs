@@ -9,7 +9,7 @@ mod skills;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
-use slipway_e2e::{Agent, Api, State, Team, condition, fresh, kubectl, poll, unwatched};
+use slipway_e2e::{Agent, Api, State, Team, Turn, alone, condition, fresh, kubectl, poll, unwatched};
 
 use super::{Ground, deploy, runs};
 use crate::evaluations::dataset;
@@ -22,12 +22,11 @@ impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
     #[track_caller]
     pub(super) fn gated(test: &str) -> Self {
-        Self::gated_with(test, &HEURISTIC)
+        Self::gated_in(unwatched(), test, &HEURISTIC)
     }
 
     #[track_caller]
-    fn gated_with(test: &str, environment: &[(&str, &str)]) -> Self {
-        let turn = unwatched();
+    fn gated_in(turn: Turn, test: &str, environment: &[(&str, &str)]) -> Self {
         let without = WithoutState::begin();
         let team = Team::within(turn, &fresh(test), &json!({}));
         let folder = tempfile::tempdir().unwrap();
@@ -183,7 +182,7 @@ const COST: f64 = 5.0;
 
 #[test]
 fn a_change_waits_for_little_but_its_pods() {
-    let ground = Ground::gated("gate-time");
+    let ground = Ground::gated_in(alone("times what a change waits for"), "gate-time", &HEURISTIC);
     let cases: Vec<Value> = (0..20).map(|case| json!({"input": format!("Where is station {case}?")})).collect();
     dataset(&ground.team, "twenty", &json!(cases));
     let mut spec = gate(1);
@@ -350,7 +349,7 @@ fn an_edited_tool_serves_nobody_until_a_release_with_it_has_passed() {
 
 #[test]
 fn a_comparison_of_words_passes_no_gate_unless_the_platform_says_so() {
-    let ground = Ground::gated_with("gate-words", &[]);
+    let ground = Ground::gated_in(unwatched(), "gate-words", &[]);
     let agent = ground.agent("helper", &gate(1));
     waits(&agent, 1);
     rejected(&agent, 1);

@@ -39,7 +39,7 @@ impl Lock {
             match disk::begin(&path, format!("{commit}\n").as_bytes()) {
                 Ok(file) => return Ok(Self { file, path, branch, is_held: true }),
                 Err(HistoryFault::Disk { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
-                    thread::sleep(LOCK_RETRY_INTERVAL)
+                    thread::sleep(LOCK_RETRY_INTERVAL);
                 }
                 Err(fault) => return Err(fault),
             }

@@ -322,7 +322,7 @@ impl Walk<'_> {
             DocumentOutcome::Gone => {}
             // The source has handed it out.
             DocumentOutcome::Same | DocumentOutcome::Written { .. } | DocumentOutcome::Failed(_) => {
-                (self.refusals, self.away) = (0, Outage::default())
+                (self.refusals, self.away) = (0, Outage::default());
             }
             DocumentOutcome::Refused(error) => {
                 self.refusals += 1;

@@ -12,7 +12,8 @@ async fn jira_says_who_the_user_is() {
     let server = scripted(|request| {
         let is_known = request.starts_with("GET /rest/api/3/myself ") && request.contains("Basic YUBleGFtcGxlLmNvbTpodW50ZXIy\r\n");
         if is_known { ok(r#"{"accountId": "5b10", "displayName": "hunter2"}"#) } else { ("401 Unauthorized".to_owned(), String::new()) }
-    });
+    })
+    .await;
     let config = json!({"baseUrl": server.url});
     let with = async |token: &str| tried(IntegrationType::Jira, config.clone(), &[("email", "a@example.com"), ("api_token", token)]).await;
     connected(&with("hunter2").await, "Jira takes the login");
@@ -24,7 +25,8 @@ async fn confluence_lists_a_space() {
     let server = scripted(|request| {
         let is_known = request.starts_with("GET /wiki/api/v2/spaces?limit=1 ") && request.contains("Bearer hunter2\r\n");
         if is_known { ok(r#"{"results": [], "_links": {}}"#) } else { ("401 Unauthorized".to_owned(), String::new()) }
-    });
+    })
+    .await;
     let config = json!({"baseUrl": server.url});
     let with = async |token: &str| tried(IntegrationType::Confluence, config.clone(), &[("token", token)]).await;
     connected(&with("hunter2").await, "Confluence takes the login");

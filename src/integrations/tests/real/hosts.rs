@@ -101,9 +101,9 @@ async fn addresses_that_are_not_public_take_an_entry() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let elsewhere = scripted(|_| ("200 OK".to_owned(), "{}".to_owned()));
+    let elsewhere = scripted(|_| ("200 OK".to_owned(), "{}".to_owned())).await;
     let target = format!("302 Found\r\nlocation: {}/stolen", elsewhere.url);
-    let server = scripted(move |_| (target.clone(), String::new()));
+    let server = scripted(move |_| (target.clone(), String::new())).await;
     for kind in types() {
         let reply = tried_with(&outbound(), at(kind, &server.url)).await;
         failed(&reply, "Unexpected", "127.0.0.1");
@@ -114,7 +114,7 @@ async fn a_redirect_is_not_followed() {
 
 #[tokio::test]
 async fn a_server_that_is_ill_may_be_well_again() {
-    let server = scripted(|_| ("503 Service Unavailable".to_owned(), String::new()));
+    let server = scripted(|_| ("503 Service Unavailable".to_owned(), String::new())).await;
     for kind in types() {
         let reply = tried_with(&outbound(), at(kind, &server.url)).await;
         failed(&reply, "Unreachable", "answers with status 503");
@@ -126,7 +126,7 @@ async fn a_server_that_is_ill_may_be_well_again() {
 #[tokio::test]
 async fn what_a_server_says_again_is_in_no_message() {
     // `tried_with` looks for what is planted.
-    let refusing = scripted(|request| ("401 Unauthorized".to_owned(), request.to_owned()));
+    let refusing = scripted(|request| ("401 Unauthorized".to_owned(), request.to_owned())).await;
     for kind in types() {
         let reply = tried_with(&outbound(), at(kind, &refusing.url)).await;
         failed(&reply, "Unauthorized", "");
@@ -134,7 +134,7 @@ async fn what_a_server_says_again_is_in_no_message() {
     }
     let asked = refusing.asked();
     assert!(asked.iter().filter(|asked| asked.whole.contains("hunter2")).count() >= 6, "the logins were sent: {asked:#?}");
-    let echo = scripted(|request| ("200 OK\r\ncontent-type: text/plain".to_owned(), request.to_owned()));
+    let echo = scripted(|request| ("200 OK\r\ncontent-type: text/plain".to_owned(), request.to_owned())).await;
     for kind in types().filter(|kind| !takes_any_success(*kind)) {
         failed(&tried_with(&outbound(), at(kind, &echo.url)).await, "Unexpected", "");
     }

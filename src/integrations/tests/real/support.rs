@@ -64,9 +64,10 @@ pub(crate) fn drive_key(backlot: &Server) -> Value {
 }
 
 /// A server that answers as a function of the whole request says: the status line and headers without the last line break, and the body.
-pub(crate) fn scripted(answer: impl Fn(&str) -> (String, String) + Send + Sync + 'static) -> Scripted {
+pub(crate) async fn scripted(answer: impl Fn(&str) -> (String, String) + Send + Sync + 'static) -> Scripted {
     Scripted::start(move |asked, _| {
         let (head, body) = answer(&asked.whole);
         ScriptedAnswer(head, body.into_bytes())
     })
+    .await
 }

@@ -101,7 +101,7 @@ async fn no_answer_is_waited_for_again() {
 
 #[tokio::test]
 async fn what_no_repetition_mends_is_permanent() {
-    let elsewhere = scripted(|_| ("200 OK".to_owned(), String::new()));
+    let elsewhere = scripted(|_| ("200 OK".to_owned(), String::new())).await;
     let mut inside = alert("http://10.0.0.1/hook");
     assert_eq!(sent(&inside).await.outcome, DeliveryOutcome::Permanent, "its address is not allowed");
     inside.config = json!({"url": "no URL"});
