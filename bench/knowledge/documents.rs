@@ -38,7 +38,8 @@ async fn pages(manuals: &Manuals, runs: u32) -> anyhow::Result<()> {
     let (mut ours, mut theirs, mut computed, mut floor_computed, mut count) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0.0);
     for _ in 0..runs {
         let (begun, before) = (Instant::now(), processor_time()?);
-        let (one, other) = tokio::join!(share(&manuals.files, 0), share(&manuals.files, 1));
+        let waiting = Mutex::new(manuals.files.iter().collect());
+        let (one, other) = tokio::join!(share(&waiting), share(&waiting));
         count = f64::from(one? + other?);
         ours.push(count / begun.elapsed().as_secs_f64());
         // Subprocesses that were let go of are counted once they have been waited for.
@@ -57,13 +58,17 @@ async fn pages(manuals: &Manuals, runs: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads every other file; its pages.
-async fn share(files: &[PathBuf], first: usize) -> anyhow::Result<u32> {
+/// Reads files as long as any wait; their pages.
+async fn share(waiting: &Mutex<VecDeque<&PathBuf>>) -> anyhow::Result<u32> {
     let mut pages = 0;
-    for file in files.iter().skip(first).step_by(AT_ONCE) {
+    while let Some(file) = next(waiting) {
         pages += read(file, Format::Pdf, |_| {}).await?.unwrap_or_default();
     }
     Ok(pages)
+}
+
+fn next<'a>(waiting: &Mutex<VecDeque<&'a PathBuf>>) -> Option<&'a PathBuf> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
 async fn read(file: &Path, format: Format, mut take: impl FnMut(Block)) -> anyhow::Result<Option<u32>> {
@@ -78,13 +83,13 @@ async fn read(file: &Path, format: Format, mut take: impl FnMut(Block)) -> anyho
 fn pdftotext(files: &[PathBuf]) -> anyhow::Result<()> {
     let waiting: Mutex<VecDeque<&PathBuf>> = Mutex::new(files.iter().collect());
     let work = || -> anyhow::Result<()> {
-        loop {
-            let Some(file) = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return Ok(()) };
+        while let Some(file) = next(&waiting) {
             let output = Command::new("pdftotext").arg(file).arg("-").output().context("pdftotext cannot be started")?;
             if !output.status.success() {
                 bail!("pdftotext does not read {}", file.display());
             }
         }
+        Ok(())
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use sqlx::Row;
 use sqlx::postgres::PgConnectOptions;
 
-use super::migrate::{KnowledgeMigrated, migrate, quoted, sibling};
+use super::migrate::{KnowledgeMigrated, LATEST, migrate_to, quoted, sibling};
 use super::teams;
 use super::types::{self, BaseInfo, BaseSpec, Counts, signed};
 use crate::connection::{Door, Work, ask, in_long_time, settings};
@@ -38,7 +38,13 @@ impl KnowledgeAdmin {
     /// Makes the sibling database if it is missing, and brings it to its latest version. Any number of processes may do so at
     /// once. What an administrator has to do first is said in [`Fault::Refused`].
     pub async fn migrate(&self) -> Result<KnowledgeMigrated, Fault> {
-        migrate(&self.platform, self.door.settings(), &self.group).await
+        self.migrate_up_to(LATEST).await
+    }
+
+    /// Stops at an older version, for tests of what leads on from there.
+    #[doc(hidden)]
+    pub async fn migrate_up_to(&self, target: i32) -> Result<KnowledgeMigrated, Fault> {
+        migrate_to(target, &self.platform, self.door.settings(), &self.group).await
     }
 
     /// Lets a Team's login, which [`crate::Tenants::ensure`] has made, reach the Team's bases.

@@ -43,25 +43,30 @@ pub fn sibling(database: &str) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// `platform` is the database whose sibling `settings` name.
-pub(super) async fn migrate(platform: &PgConnectOptions, settings: &PgConnectOptions, group: &str) -> Result<KnowledgeMigrated, Fault> {
+/// Brings the sibling of `platform`, which `settings` name, to a version.
+pub(super) async fn migrate_to(
+    target: i32,
+    platform: &PgConnectOptions,
+    settings: &PgConnectOptions,
+    group: &str,
+) -> Result<KnowledgeMigrated, Fault> {
     let name = settings.get_database().unwrap_or_default();
     let created_database = create(platform, name).await?;
     let mut connection = steps::connect(settings).await?;
-    let outcome = migrate_through(&mut connection, name, group).await;
+    let outcome = migrate_through(target, &mut connection, name, group).await;
     // A failed step's transaction ends with its connection.
     drop(connection.close().await);
     let taken = outcome?;
     Ok(KnowledgeMigrated { created_database, from: taken.from, to: taken.to })
 }
 
-async fn migrate_through(connection: &mut PgConnection, name: &str, group: &str) -> Result<steps::Taken, Fault> {
+async fn migrate_through(target: i32, connection: &mut PgConnection, name: &str, group: &str) -> Result<steps::Taken, Fault> {
     close(connection, name).await?;
     steps::make_room(connection).await?;
     steps::begin(connection).await?;
     extension(connection, name).await?;
     connection.execute("COMMIT").await?;
-    let taken = steps::take(connection, &STEPS, LATEST, |connection| Box::pin(teams::close_functions(connection))).await?;
+    let taken = steps::take(connection, &STEPS, target, |connection| Box::pin(teams::close_functions(connection))).await?;
     teams::close_functions(connection).await?;
     if roles::exists(connection, group).await? {
         teams::grant(connection, group).await?;

@@ -147,8 +147,8 @@ enum Halt {
     /// The team's quota had no room for a document: what the database said. What is removed in the end makes room for the next
     /// ingestion.
     Full(String),
-    /// The source refuses one document after the other: the last of them, and why.
-    Refused { document: String, error: SourceError },
+    /// The source refuses one document after the other: how many, the last of them, and why.
+    Refused { refusals: u32, document: String, error: SourceError },
 }
 
 impl Halt {
@@ -163,7 +163,14 @@ impl Halt {
     fn into_error(self) -> anyhow::Error {
         match self {
             Self::Full(words) => FinalFailure { ending: Ending::Full, words }.into(),
-            Self::Refused { document, error } => anyhow::Error::from(error).context(document),
+            Self::Refused { refusals: 1, document, error } => anyhow::Error::from(error).context(document),
+            Self::Refused { refusals, document, error } => {
+                let words = format!(
+                    "the source refuses one document after the other, and after {refusals} in a row no more are read. Mend its \
+                     credentials, their rights or the source; the next ingestion tries again. The last is {document}"
+                );
+                anyhow::Error::from(error).context(words)
+            }
         }
     }
 }
@@ -328,7 +335,8 @@ impl Walk<'_> {
                 self.refusals += 1;
                 self.has_refusals = true;
                 if self.refusals >= self.most_refusals {
-                    self.halt.get_or_insert(Halt::Refused { document: item.uri.clone(), error });
+                    let refusals = self.refusals;
+                    self.halt.get_or_insert(Halt::Refused { refusals, document: item.uri.clone(), error });
                 }
             }
             DocumentOutcome::Full(words) => {

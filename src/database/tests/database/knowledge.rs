@@ -21,9 +21,14 @@ pub(crate) struct Platform {
 
 impl Platform {
     pub(crate) async fn start() -> Self {
+        let platform = Self::without_sibling().await;
+        platform.admin.migrate().await.unwrap();
+        platform
+    }
+
+    pub(crate) async fn without_sibling() -> Self {
         let database = Database::migrated().await;
         let admin = KnowledgeAdmin::open(&database.url, None, None).unwrap();
-        admin.migrate().await.unwrap();
         Self { database, admin }
     }
 

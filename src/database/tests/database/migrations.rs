@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use slipway_database::knowledge::{Ending, Filter, ModelUse, Removal, Report, SearchQuery};
 use slipway_database::{Fault, LATEST, MINIMUM, Options, Store, migrate, migrate_up_to};
 use slipway_peers::Postgres;
 
+use crate::knowledge::{Platform, begin, chunk, found, listed, meta};
 use crate::{Database, Raw, SERVER, options, talk};
 
 #[tokio::test]
@@ -60,6 +62,47 @@ async fn from_each_version_on_rows_survive() {
         let unguarded = "select string_agg(relname, ',') from pg_class where relnamespace = 'slipway'::regnamespace and relkind = 'r'
                          and relname not in ('tenants', 'migrations', 'owners') and not (relrowsecurity and relforcerowsecurity)";
         assert_eq!(admin.one(unguarded).await, "");
+    }
+}
+
+#[tokio::test]
+async fn documents_of_a_former_schema_are_found_after_the_upgrade() {
+    for version in 9..12 {
+        let platform = Platform::without_sibling().await;
+        assert_eq!(platform.admin.migrate_up_to(version).await.unwrap().to, version);
+        let base = platform.base("a", "kb_docs").await;
+        base.fix_model("mini", 2).await.unwrap();
+        let former = begin(&base, "one", "s3").await;
+        let chunks = vec![chunk(0, "apples are red", Some(vec![1.0, 0.0])), chunk(1, "pears are green", Some(vec![0.0, 1.0]))];
+        let id = former.put_document(&meta("a.txt", "1"), chunks).await.unwrap();
+        former.put_document(&meta("b.txt", "1"), vec![chunk(0, "plums are blue", None)]).await.unwrap();
+        former.settle(1_000).await.unwrap();
+        assert!(former.end(&Report::default(), Ending::Succeeded).await.unwrap());
+        let other = begin(&base, "other", "drive").await;
+        other.put_document(&meta("z.txt", "1"), vec![chunk(0, "apples of another source", Some(vec![1.0, 0.0]))]).await.unwrap();
+        assert!(other.end(&Report::default(), Ending::Succeeded).await.unwrap());
+
+        let migrated = platform.admin.migrate().await.unwrap();
+        assert_eq!((migrated.created_database, migrated.from, migrated.to), (false, version, 12));
+        // By the same door, without a restart.
+        assert_eq!(found(&base, "plums").await, ["plums are blue"], "{version}");
+        let filter = Filter { sources: vec!["s3".into()], ..Filter::default() };
+        let query = SearchQuery { text: "apples".into(), vector: Some(vec![1.0, 0.0]), top_k: 1, filter, ..SearchQuery::default() };
+        let hit = base.search(&query).await.unwrap().remove(0);
+        assert_eq!((hit.content.as_str(), hit.document_id, hit.key.as_str()), ("apples are red", id, "a.txt"), "{version}");
+        assert!(hit.vector_rank.is_some() && hit.text_rank.is_some(), "{version}");
+
+        // The next ingestion knows them by their source: it reads nothing again, and removes what is gone.
+        let next = begin(&base, "two", "s3").await;
+        assert!(matches!(next.use_model("mini", 2, 1).await.unwrap(), ModelUse::Kept), "{version}");
+        assert_eq!(next.place(&[1; 32]).await.unwrap(), None, "{version}");
+        next.begin_traversal().await.unwrap();
+        assert!(next.changed(&[listed("a.txt", "1")]).await.unwrap().is_empty(), "{version}");
+        assert_eq!(next.remove_unseen(false).await.unwrap(), Removal::Removed(1), "{version}");
+        assert!(found(&base, "plums").await.is_empty(), "{version}");
+        let counts = base.counts().await.unwrap();
+        assert_eq!((counts.ready, counts.chunks), (2, 3), "{version}");
+        assert_eq!(base.remove_source("drive").await.unwrap(), 1, "{version}");
     }
 }
 

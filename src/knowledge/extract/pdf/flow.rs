@@ -126,9 +126,11 @@ impl Flow {
     }
 
     fn tell_table(&mut self, page: u32, table: Table, first: bool, sink: &mut Sink<'_>) -> ControlFlow<()> {
-        let before = self.table.take().filter(|(columns, _)| {
+        let before = self.table.take().filter(|(columns, head)| {
             let same = |(one, other): (&f32, &f32)| (one - other).abs() < 6.0;
-            first && columns.len() == table.columns.len() && columns.iter().zip(&table.columns).all(same)
+            // Numbers of other lengths begin elsewhere, but a head that is set again tells.
+            let placed = || columns.len() == table.columns.len() && columns.iter().zip(&table.columns).all(same);
+            first && (table.rows.first() == Some(head) || placed())
         });
         let continued = before.is_some();
         let head = before.map_or_else(|| table.rows.first().cloned().unwrap_or_default(), |(_, head)| head);

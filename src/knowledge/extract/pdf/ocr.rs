@@ -19,7 +19,8 @@ const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 const FEW_WORDS: usize = 12;
 /// A picture that may hold a page's text, in pixels of each side.
 const PICTURE_SIDE: u32 = 500;
-/// So many pages are looked at for pictures at once.
+/// The most pages that are looked at for pictures at once. It begins with one page and doubles, as a document of text has a
+/// short page here and there, and one that was scanned has nothing else.
 const PICTURE_PAGES: u32 = 500;
 /// The longest side of the small picture by which an empty page is told.
 const GLANCE_PIXELS: &str = "200";
@@ -42,6 +43,14 @@ pub(super) struct Ocr {
 pub(super) struct Pictures {
     looked_at: Range<u32>,
     pages: HashSet<u32>,
+}
+
+impl Pictures {
+    /// The pages to look at when `page` is not among those that were.
+    fn next(&self, page: u32) -> Range<u32> {
+        let before = self.looked_at.end - self.looked_at.start;
+        page..page.saturating_add((before * 2).clamp(1, PICTURE_PAGES))
+    }
 }
 
 /// What OCR made of a page.
@@ -69,7 +78,7 @@ impl Ocr {
             0 => self.has_ink(file, page.number).unwrap_or(true),
             1..FEW_WORDS => {
                 if !pictures.looked_at.contains(&page.number) {
-                    let looked_at = page.number..page.number + PICTURE_PAGES;
+                    let looked_at = pictures.next(page.number);
                     *pictures = Pictures { pages: self.with_pictures(file, &looked_at).unwrap_or_default(), looked_at };
                 }
                 pictures.pages.contains(&page.number)
@@ -167,4 +176,23 @@ fn seen(output: &str) -> Seen {
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "percent of a page's words")]
     let confidence = (confidences.iter().sum::<f32>() / confidences.len() as f32).round() as u32;
     Seen::Text { paragraphs: paragraphs.into_values().collect(), confidence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_looked_for_in_stretches_that_double() {
+        let mut pictures = Pictures::default();
+        let mut lengths = Vec::new();
+        for page in 1..=10_000 {
+            if !pictures.looked_at.contains(&page) {
+                pictures.looked_at = pictures.next(page);
+                lengths.push(pictures.looked_at.end - page);
+            }
+        }
+        assert_eq!(lengths[..10], [1, 2, 4, 8, 16, 32, 64, 128, 256, 500]);
+        assert!(lengths.len() < 30, "{} programs for the pictures of a document", lengths.len());
+    }
 }

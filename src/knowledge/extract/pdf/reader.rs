@@ -142,6 +142,10 @@ impl Reader {
         if let Some(fonts) = state.ahead.as_ref().filter(|fonts| fonts.number == page.number) {
             fonts.tell(page);
         }
+        if page.number == self.pages {
+            // What the program would go on with is the outline, which is known.
+            state.fonts = None;
+        }
         Ok(())
     }
 

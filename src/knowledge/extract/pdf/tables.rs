@@ -14,6 +14,8 @@ const RUN_GAP: f32 = 0.45;
 const MAX_ROW_GAP: f32 = 2.6;
 /// The space between lines above which a row ends, where a table has different spaces.
 const ROW_GAP: f32 = 0.3;
+/// Words of a column begin at the same place, but for this many points.
+const EDGE: f32 = 1.0;
 const MAX_COLUMNS: usize = 40;
 /// A page with more lines across it is not looked at.
 const MAX_ROWS: usize = 1000;
@@ -66,6 +68,16 @@ impl Row<'_> {
         }
         stretches
     }
+
+    /// Where the words of a column begin, each with the space before it in its heights, but for the first.
+    fn begins(&self, column: (f32, f32)) -> impl Iterator<Item = (f32, Option<f32>)> {
+        let mut before: Option<f32> = None;
+        self.words.iter().filter(move |word| column.0 <= word.area.left && word.area.left < column.1).map(move |word| {
+            let space = before.map(|before| (word.area.left - before) / word.area.height());
+            before = Some(before.map_or(word.area.right, |before| before.max(word.area.right)));
+            (word.area.left, space)
+        })
+    }
 }
 
 pub(super) fn split(page: Page) -> Vec<Item> {
@@ -104,7 +116,7 @@ fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
         match grow(&rows, at) {
             Some((first, end, gutters)) if !could_be_table(&rows[first..end], &gutters) => at = end.max(at + 1),
             Some((first, end, gutters)) => {
-                let table = table(&rows[first..end], &gutters);
+                let table = table(&rows[first..end], &with_edges(&rows[first..end], &gutters));
                 let full = table.rows.iter().filter(|row| row.iter().filter(|cell| !cell.is_empty()).count() > 1).count();
                 if full > 1 && full * 2 >= table.rows.len() {
                     tables.push((table, rows[first..end].iter().flat_map(|row| row.words.iter().map(|word| word.at)).collect()));
@@ -142,7 +154,8 @@ fn rows(page: &Page) -> Vec<Row<'_>> {
     rows
 }
 
-/// The free stretches between columns.
+/// The free stretches between columns. One without a width is the left edge of a column, up to which the text before it comes in
+/// some rows, or over it.
 type Gutters = Vec<(f32, f32)>;
 
 /// The stretches of rows laid over each other: the columns of a table.
@@ -210,6 +223,43 @@ fn grow(rows: &[Row<'_>], at: usize) -> Option<(usize, usize, Gutters)> {
     (!gutters.is_empty()).then_some((begin, end, gutters))
 }
 
+/// The gutters of a table, and the edges of columns that touch in some rows.
+fn with_edges(rows: &[Row<'_>], gutters: &Gutters) -> Gutters {
+    let lefts = std::iter::once(f32::MIN).chain(gutters.iter().map(|(_, right)| *right));
+    let columns = lefts.zip(gutters.iter().map(|(left, _)| *left).chain([f32::MAX]));
+    let mut all: Gutters = columns.flat_map(|column| edges(rows, column)).map(|edge| (edge, edge)).collect();
+    all.extend(gutters);
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    all
+}
+
+/// The left edges of further columns within one: nearly all rows that come so far have a word that begins there, and most have
+/// space before it. In the others the text of the column before touches it.
+fn edges(rows: &[Row<'_>], column: (f32, f32)) -> Vec<f32> {
+    let parted = |space: Option<f32>| space.is_some_and(|space| space >= CELL_GAP);
+    let mut begins: Vec<f32> = Vec::new();
+    for row in rows {
+        begins.extend(row.begins(column).filter(|(_, space)| parted(*space)).map(|(left, _)| left));
+    }
+    begins.sort_by(f32::total_cmp);
+    let mut found: Vec<f32> = Vec::new();
+    for group in begins.chunk_by(|one, other| other - one < EDGE / 2.0).filter(|group| group.len() > 2).take(MAX_COLUMNS) {
+        let edge = group[0];
+        let reaches = |row: &&Row<'_>| row.words.iter().any(|word| word.area.left < column.1 && word.area.right > edge + EDGE);
+        let (mut reach, mut begin, mut apart) = (0, 0, 0);
+        for row in rows.iter().filter(reaches) {
+            let space = row.begins(column).find(|(left, _)| (left - edge).abs() < EDGE).map(|(_, space)| space);
+            reach += 1;
+            begin += usize::from(space.is_some());
+            apart += usize::from(space.is_some_and(|space| space.is_none() || parted(space)));
+        }
+        if apart * 2 >= reach && begin * 5 >= reach * 4 {
+            found.push(edge);
+        }
+    }
+    found
+}
+
 /// Whether the lower line is closer to the upper one than a paragraph below a table would be.
 fn continues(upper: &Row<'_>, lower: &Row<'_>, rows: &[Row<'_>]) -> bool {
     let gap = lower.area.top - upper.area.bottom;
@@ -256,11 +306,39 @@ fn is_label(text: &str) -> bool {
 fn cells<'a>(row: &Row<'a>, gutters: &Gutters) -> Vec<Vec<Placed<'a>>> {
     let mut cells = vec![Vec::new(); gutters.len() + 1];
     for word in &row.words {
-        let middle = f32::midpoint(word.area.left, word.area.right);
-        let column = gutters.partition_point(|(left, right)| f32::midpoint(*left, *right) < middle);
-        cells[column].push(*word);
+        let past = |(left, right): &(f32, f32)| {
+            if left < right { f32::midpoint(*left, *right) < middle(word) } else { word.area.left > left - EDGE }
+        };
+        cells[gutters.iter().rposition(past).map_or(0, |before| before + 1)].push(*word);
+    }
+    for (at, gutter) in gutters.iter().enumerate() {
+        if let [before, after] = &mut cells[at..=at + 1] {
+            part(before, after, *gutter);
+        }
     }
     cells
+}
+
+fn middle(word: &Word) -> f32 {
+    f32::midpoint(word.area.left, word.area.right)
+}
+
+/// Parts what lies over a gutter, as words of a wide head do, where there is most space.
+fn part<'a>(before: &mut Vec<Placed<'a>>, after: &mut Vec<Placed<'a>>, (left, right): (f32, f32)) {
+    let aside = |word: &Placed<'_>| middle(word) <= left || right <= middle(word);
+    let mut over = before.split_off(before.iter().rposition(aside).map_or(0, |last| last + 1));
+    over.extend(after.drain(..after.iter().position(aside).unwrap_or(after.len())));
+    let mut end = before.last().map_or(left, |word| word.area.right);
+    let (mut widest, mut at) = (f32::MIN, 0);
+    let lefts = over.iter().map(|word| word.area.left).chain([after.first().map_or(right, |word| word.area.left)]);
+    for (index, begin) in lefts.enumerate() {
+        if begin - end > widest {
+            (widest, at) = (begin - end, index);
+        }
+        end = over.get(index).map_or(end, |word| word.area.right);
+    }
+    after.splice(0..0, over.split_off(at));
+    before.append(&mut over);
 }
 
 fn gaps(rows: &[Row<'_>]) -> Vec<f32> {

@@ -142,7 +142,8 @@ async fn a_source_that_refuses_all_is_asked_for_twenty_documents() {
     let output = bucket.ingest("two");
     let ended = bucket.ended("two");
     assert_eq!(output.status.code(), Some(1), "another attempt may succeed: {}", String::from_utf8_lossy(&output.stderr));
-    assert!(ended.starts_with("failed 25 0 25 1 s3://docs/19.md: ") && ended.contains("may not get this object"), "{ended}");
+    assert!(ended.starts_with("failed 25 0 25 1 the source refuses one document after the other, and after 20 in a row "), "{ended}");
+    assert!(ended.contains("Mend its credentials") && ended.contains(" s3://docs/19.md: ") && ended.contains("may not get"), "{ended}");
     assert_eq!(bucket.asked().len(), 20);
     assert!(!bucket.documents().contains("gone.md"), "what the list lacks is removed all the same");
 }

@@ -1,5 +1,6 @@
 """Makes PDF with ReportLab, and says what is in it: documents.py KIND FOLDER. Tables go to tables-N.pdf and tables-N.json, N
-being the seed. The reader was written with those below 24 at hand; the others are news to it."""
+being the seed. The reader was written with those below 24 at hand, and mended with the others. In some of them cells are printed over
+each other, as ReportLab gives a table no more width than the page has."""
 
 import json
 import random

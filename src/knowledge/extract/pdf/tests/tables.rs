@@ -37,43 +37,60 @@ fn count(tables: &[Rows]) -> usize {
     tables.iter().flatten().flatten().filter(|cell| !cell.is_empty()).count()
 }
 
-#[test]
-#[expect(clippy::cast_precision_loss, reason = "counts of cells")]
-fn cells_of_generated_tables_are_found_in_their_places() {
-    let folder = made("tables", folder());
-    let (mut all, mut told, mut correct) = (0, 0, 0);
-    let mut by_document = Vec::new();
-    let mut wrong = String::new();
-    for number in 0..48 {
-        let (blocks, _) = extract(&pdf(), &folder.path().join(format!("tables-{number}.pdf"))).unwrap();
-        let truth = std::fs::read(folder.path().join(format!("tables-{number}.json"))).unwrap();
-        let truth: Vec<Rows> = serde_json::from_slice(&truth).unwrap();
-        let mut tables = found(&blocks);
-        all += count(&truth);
-        told += count(&tables);
-        let before = correct;
-        for rows in &truth {
+/// Cells of documents: how many there are, were found, and are right; and the tables that are not, in words.
+#[derive(Default)]
+struct Score {
+    all: usize,
+    told: usize,
+    correct: usize,
+    wrong: String,
+}
+
+impl Score {
+    fn of(folder: &Path, documents: std::ops::Range<u32>) -> Self {
+        let mut score = Self::default();
+        for number in documents {
+            let (blocks, _) = extract(&pdf(), &folder.join(format!("tables-{number}.pdf"))).unwrap();
+            let truth = std::fs::read(folder.join(format!("tables-{number}.json"))).unwrap();
+            score.add(number, &serde_json::from_slice::<Vec<Rows>>(&truth).unwrap(), found(&blocks));
+        }
+        score
+    }
+
+    fn add(&mut self, number: u32, truth: &[Rows], mut tables: Vec<Rows>) {
+        self.all += count(truth);
+        self.told += count(&tables);
+        for rows in truth {
             let best = tables.iter().enumerate().map(|(at, table)| (right(rows, table), at)).max();
             let (same, at) = best.unwrap_or_default();
-            correct += same;
-            if same < count(std::slice::from_ref(rows)) {
-                let all = count(std::slice::from_ref(rows));
-                writeln!(wrong, "document {number}: {same} of {all}\n  {rows:?}\n  {:?}", tables.get(at)).unwrap();
-                if same == 0 {
-                    for table in &tables {
-                        writeln!(wrong, "    {:?}", &table[..table.len().min(3)]).unwrap();
-                    }
-                }
+            self.correct += same;
+            let all = count(std::slice::from_ref(rows));
+            if same < all {
+                writeln!(self.wrong, "document {number}: {same} of {all}\n  {rows:?}\n  {:?}", tables.get(at)).unwrap();
             }
             if same > 0 {
                 tables.remove(at);
             }
         }
-        by_document.push((number, correct - before, count(&truth)));
     }
-    let f1 = 2.0 * correct as f64 / (all + told) as f64;
-    if let Ok(file) = std::env::var("SLIPWAY_PDF_TABLES") {
-        std::fs::write(file, format!("{f1} {correct} {all} {told}\n{by_document:?}\n{wrong}")).unwrap();
+
+    #[expect(clippy::cast_precision_loss, reason = "counts of cells")]
+    fn f1(&self) -> f64 {
+        2.0 * self.correct as f64 / (self.all + self.told) as f64
     }
-    assert!(f1 >= 0.95, "cell F1 is {f1:.4}: {correct} right of {all}, {told} found\n{wrong}");
+}
+
+#[test]
+fn cells_of_generated_tables_are_found_in_their_places() {
+    let folder = made("tables", folder());
+    // The second half is more difficult: a whole that is good enough does not hide it.
+    for documents in [0..24, 24..48] {
+        let score = Score::of(folder.path(), documents.clone());
+        let Score { all, told, correct, wrong } = &score;
+        let f1 = score.f1();
+        if let Ok(file) = std::env::var("SLIPWAY_PDF_TABLES") {
+            std::fs::write(format!("{file}-{}", documents.start), format!("{f1} {correct} {all} {told}\n{wrong}")).unwrap();
+        }
+        assert!(f1 >= 0.95, "cell F1 of documents {documents:?} is {f1:.4}: {correct} right of {all}, {told} found\n{wrong}");
+    }
 }
