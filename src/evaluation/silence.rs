@@ -35,7 +35,7 @@ impl Silence {
     }
 
     /// Whether a run of so many cases ends though some have no result yet: too many have no answer, or none of the first has one and
-    /// none would have one if it were asked again.
+    /// [`SILENT_CASES`] of these would have none if they were asked again.
     pub fn ends(self, total: usize) -> bool {
         let is_sure = self.is_mute() || self.unanswered >= SILENT_CASES && self.is_too_much(total);
         self.finished < total && is_sure

@@ -48,7 +48,8 @@ pub struct Request {
     /// For an evaluator: where a pod of the agent is, `http://` with its address and port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Results that lie in the database do not count: the run decides on something, and any agent of the team may have written them.
+    /// Results that lie in the database do not count: something may be decided by the run, and any agent of the team may have written
+    /// them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begins_anew: bool,
 }

@@ -363,7 +363,7 @@ impl Work<'_> {
             callback_url,
             callback_token,
             target: target.map(evaluator::url),
-            begins_anew: plan::decides(self.run),
+            begins_anew: plan::begins_anew(self.run),
         };
         let mut why = Cause::new("Unreachable", "no pod of the agent answers on its control port");
         // Runs of one agent begin with different pods.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use slipway_database::{AlertStage, Delivery, GivenUp, NewDelivery, Postponed, Waiting};
 
-/// How many messages wait at most, of all teams together.
+/// How many messages wait at most, of all teams together, and as many ends of alerts.
 const MAX_WAITING: usize = 1_000;
 /// How many of them are one team's at most, which so leaves room for others.
 const MAX_OF_TEAM: usize = 250;
@@ -67,17 +67,20 @@ impl Queue {
             if waits || !is_wanted {
                 continue;
             }
-            if *stage == AlertStage::Resolved {
+            let is_end = *stage == AlertStage::Resolved;
+            if is_end {
                 self.begun.remove(&alert);
             }
             let of_it = self.waiting.iter().filter(|entry| entry.message.integration == *integration).count();
-            let of_team = self.waiting.iter().filter(|entry| entry.message.team == message.team).count();
-            if self.waiting.len() >= MAX_WAITING || of_team >= MAX_OF_TEAM || i64::try_from(of_it).is_ok_and(|count| count >= message.most)
-            {
+            // Who has heard of an alert is to hear of its end: ends have room of their own, as in the table.
+            let alike: Vec<&Entry> = self.waiting.iter().filter(|entry| (entry.message.stage == AlertStage::Resolved) == is_end).collect();
+            let of_team = alike.iter().filter(|entry| entry.message.team == message.team).count();
+            let is_full = alike.len() >= MAX_WAITING || of_team >= MAX_OF_TEAM;
+            if is_full || i64::try_from(of_it).is_ok_and(|count| count >= message.most) {
                 dropped.push((integration.clone(), 1));
                 continue;
             }
-            if *stage != AlertStage::Resolved {
+            if !is_end {
                 self.remember(alert, now);
             }
             self.waiting.push(Entry { message: waits_since(message, now), due_at: now, failed_at: None, tried_at: None, last_error: None });
@@ -282,6 +285,8 @@ mod tests {
         let first = queue.due(&names(&["i0"]), start());
         queue.delivered(&first[0], start());
         assert_eq!(queue.enqueue(&[message("i0", "al_more", Raised), message("i1", "al_most", Raised)], start()), [("i1".to_owned(), 1)]);
+        let ends: Vec<_> = (1..MAX_OF_TEAM).map(|n| message(&format!("i{}", n % 2), &format!("al_{n}"), Resolved)).collect();
+        assert_eq!(queue.enqueue(&ends, start()), [], "of each that it has heard of");
     }
 
     #[test]

@@ -71,6 +71,12 @@ pub(super) fn decides(run: &EvaluationRun) -> bool {
     run.spec.release.is_some() || run.spec.content.is_some()
 }
 
+/// Whether a run takes no results out of the database, where all of a team's pods can write. One without cases of feedback may answer
+/// a progressive-delivery controller, and its id is known before it begins.
+pub(super) fn begins_anew(run: &EvaluationRun) -> bool {
+    decides(run) || run.spec.exclude_feedback
+}
+
 /// The id by which pods and the database know a run's results. One that decides is not to find results of another of its name, which
 /// anybody may have made and deleted.
 pub(super) fn results_id(run: &EvaluationRun, is_repetition: bool) -> String {

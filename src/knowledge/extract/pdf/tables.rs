@@ -227,7 +227,9 @@ fn grow(rows: &[Row<'_>], at: usize) -> Option<(usize, usize, Gutters)> {
 fn with_edges(rows: &[Row<'_>], gutters: &Gutters) -> Gutters {
     let lefts = std::iter::once(f32::MIN).chain(gutters.iter().map(|(_, right)| *right));
     let columns = lefts.zip(gutters.iter().map(|(left, _)| *left).chain([f32::MAX]));
-    let mut all: Gutters = columns.flat_map(|column| edges(rows, column)).map(|edge| (edge, edge)).collect();
+    // Each edge is looked for in all rows.
+    let room = MAX_COLUMNS.saturating_sub(gutters.len() + 1);
+    let mut all: Gutters = columns.flat_map(|column| edges(rows, column)).take(room).map(|edge| (edge, edge)).collect();
     all.extend(gutters);
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
     all

@@ -385,6 +385,8 @@ fn a_run_that_decides_takes_no_results_out_of_the_database() {
         body["begins_anew"] = json!(begins_anew);
         let report = Platform::agent(&variables).run(&body);
         assert_eq!(report["results"][0]["output"] == "forged", is_forged, "{report}");
+        let lies_there = postgres.psql("select result->>'output' from slipway.evaluation_results");
+        assert_eq!(lies_there == "forged", is_forged, "what was scored takes its place: {lies_there}");
     }
     assert_eq!(kept(&postgres), 1);
 }
