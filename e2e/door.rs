@@ -93,6 +93,15 @@ pub(crate) fn patch(path: &str, patch: &Value) -> bool {
     call.body("application/merge-patch+json", patch.to_string()).try_send().is_ok_and(|reply| reply.status == 200)
 }
 
+/// A token of an account, for the API server itself where no audience is named.
+pub(crate) fn token(namespace: &str, account: &str, audiences: &[&str]) -> Option<String> {
+    let spec = if audiences.is_empty() { json!({}) } else { json!({"audiences": audiences}) };
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let call = door().whole("POST", &format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token")).json(&request);
+    let reply = call.try_send().ok().filter(|reply| reply.status == 201)?;
+    Some(serde_json::from_str::<Value>(&reply.body).ok()?["status"]["token"].as_str()?.to_owned())
+}
+
 /// Deletes what is at this path, an object or all of a list, if it is there, and does not wait.
 pub(crate) fn delete(path: &str) {
     let _ = door().whole("DELETE", path).json(&json!({"propagationPolicy": "Background"})).try_send();

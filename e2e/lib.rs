@@ -60,7 +60,7 @@ pub use scaler::MetricsServer;
 pub use second::Second;
 pub use team::Team;
 pub use tracks::{Told, Tracks};
-pub use turn::{Turn, alone, long, together, unwatched};
+pub use turn::{Turn, alone, long, longest_unwatched, together, unwatched};
 pub use watch::{poll, until};
 
 /// The repository's root, from which tests read `crds/` and `config/samples/`: tests run in the folder of their crate.

@@ -95,7 +95,8 @@ impl Team {
     #[track_caller]
     pub fn ready(&self) {
         until(&format!("teams --field-selector metadata.name={}", self.slug), 45, |teams| {
-            let is_ready = teams.iter().any(|team| condition(team, "Ready")["status"] == "True");
+            let is_seen = |team: &&Value| team["status"]["observedGeneration"] == team["metadata"]["generation"];
+            let is_ready = teams.iter().filter(is_seen).any(|team| condition(team, "Ready")["status"] == "True");
             is_ready.then_some(()).ok_or_else(|| format!("team {} should be ready", self.slug))
         });
     }
@@ -158,7 +159,8 @@ impl Team {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": format!("slipway-{role}")},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
         }));
-        self.kubectl(format!("create token {account}")).ok().trim().to_owned()
+        let by_kubectl = || self.kubectl(format!("create token {account}")).ok().trim().to_owned();
+        door::token(&self.namespace, &account, &[]).unwrap_or_else(by_kubectl)
     }
 
     /// The object as it is, null when there is none.

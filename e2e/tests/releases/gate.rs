@@ -9,7 +9,7 @@ mod skills;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
-use slipway_e2e::{Agent, Api, State, Team, Turn, alone, condition, fresh, kubectl, poll, unwatched};
+use slipway_e2e::{Agent, Api, State, Team, Turn, alone, condition, fresh, kubectl, longest_unwatched, poll, unwatched};
 
 use super::{Ground, deploy, runs};
 use crate::evaluations::dataset;
@@ -264,7 +264,7 @@ fn a_newer_change_takes_the_place_of_the_one_that_waits() {
 
 #[test]
 fn a_candidate_that_crashes_is_rejected_and_touches_no_pod() {
-    let ground = Ground::gated("gate-crash");
+    let ground = Ground::gated_in(longest_unwatched(), "gate-crash", &HEURISTIC);
     // The runtime refuses a tool whose program is not in its image.
     ground.team.tool("absent", &json!({"type": "cli", "binary": "/no/such/program", "allowedCommands": ["--version"]}));
     let agent = ground.agent("helper", &gate(1));
