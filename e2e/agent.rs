@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Call};
-use crate::door::{self, OURS};
 use crate::http::{Reply, http};
 use crate::kubectl::Kubectl;
 use crate::team::{Team, merge};
@@ -31,10 +30,7 @@ impl Agent<'_> {
     /// A merge patch of the spec.
     #[track_caller]
     pub fn patch(&self, spec: &Value) {
-        let (patch, namespace) = (json!({"spec": spec}), &self.team.namespace);
-        if !door::patch(&format!("{OURS}/namespaces/{namespace}/agents/{}", self.name), &patch) {
-            self.team.kubectl(format!("patch agent {} --type=merge -p", self.name)).arg(patch).ok();
-        }
+        self.team.kubectl(format!("patch agent {} --type=merge -p", self.name)).arg(json!({"spec": spec})).ok();
     }
 
     /// `kubectl -n NAMESPACE VERB agent/NAME`, with more to be added.

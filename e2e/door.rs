@@ -33,6 +33,9 @@ pub(crate) fn answer(args: &[String]) -> Option<String> {
         return read(path).filter(|reply| reply.status == 200).map(|reply| reply.body);
     }
     let line = Line::of(args)?;
+    if let Some(patch) = line.patch {
+        return patched(&line, patch);
+    }
     if !line.has_format() {
         return None;
     }
@@ -44,6 +47,14 @@ pub(crate) fn answer(args: &[String]) -> Option<String> {
         404 if line.may_be_missing && line.name.is_some() && answer["details"]["name"].as_str() == line.name => Some(String::new()),
         _ => None,
     }
+}
+
+fn patched(line: &Line, patch: &str) -> Option<String> {
+    let (resource, name) = (named(line.kind)?, line.name?);
+    let patch: Value = serde_json::from_str(patch).ok()?;
+    let call = door().whole("PATCH", &format!("{}?fieldManager=kubectl-patch", line.path(resource)?));
+    let reply = call.body("application/merge-patch+json", patch.to_string()).try_send().ok()?;
+    (reply.status == 200).then(|| format!("{}/{name} patched\n", resource.label()))
 }
 
 /// What a watch tells.
@@ -87,12 +98,6 @@ pub(crate) fn make(namespace: &str, manifest: &Value) -> Option<String> {
     call.try_send().is_ok_and(|reply| reply.status == 201).then(|| format!("{}/{name} created\n", resource.label()))
 }
 
-/// A merge patch of an object at this path as `kubectl patch` makes it; whether it was taken.
-pub(crate) fn patch(path: &str, patch: &Value) -> bool {
-    let call = door().whole("PATCH", &format!("{path}?fieldManager=kubectl-patch"));
-    call.body("application/merge-patch+json", patch.to_string()).try_send().is_ok_and(|reply| reply.status == 200)
-}
-
 /// A token of an account, for the API server itself where no audience is named.
 pub(crate) fn token(namespace: &str, account: &str, audiences: &[&str]) -> Option<String> {
     let spec = if audiences.is_empty() { json!({}) } else { json!({"audiences": audiences}) };
@@ -107,7 +112,7 @@ pub(crate) fn delete(path: &str) {
     let _ = door().whole("DELETE", path).json(&json!({"propagationPolicy": "Background"})).try_send();
 }
 
-/// The arguments of a `kubectl get`.
+/// The arguments of a `kubectl get`, or of a `kubectl patch --type=merge`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Line<'a> {
     kind: &'a str,
@@ -118,6 +123,8 @@ struct Line<'a> {
     fields: Option<&'a str>,
     may_be_missing: bool,
     format: &'a str,
+    is_merge: bool,
+    patch: Option<&'a str>,
 }
 
 impl<'a> Line<'a> {
@@ -132,20 +139,28 @@ impl<'a> Line<'a> {
                 "--field-selector" => line.fields = Some(args.next()?),
                 "--ignore-not-found" => line.may_be_missing = true,
                 "-o" => line.format = args.next()?,
+                "--type=merge" => line.is_merge = true,
+                "-p" => line.patch = Some(args.next()?),
                 option if option.starts_with('-') => return None,
                 word => words.push(word),
             }
         }
-        (line.kind, line.name) = match words[..] {
-            ["get", word] => word.split_once('/').map_or((word, None), |(kind, name)| (kind, Some(name))),
-            ["get", kind, name] => (kind, Some(name)),
+        let (verb, kind, name) = match words[..] {
+            [verb, word] => word.split_once('/').map_or((verb, word, None), |(kind, name)| (verb, kind, Some(name))),
+            [verb, kind, name] => (verb, kind, Some(name)),
             _ => return None,
+        };
+        (line.kind, line.name) = (kind, name);
+        let is_known = match verb {
+            "get" => line.patch.is_none() && !line.is_merge,
+            "patch" => line.patch.is_some() && line.is_merge && line.name.is_some() && line.format.is_empty(),
+            _ => false,
         };
         let selectors = [line.labels, line.fields];
         let is_plain = [Some(line.kind), line.name, line.namespace].into_iter().flatten().all(|text| is_of(text, ".-_:"));
         let is_simple = selectors.into_iter().flatten().all(|text| is_of(text, ".-_:/=,!"));
         let is_one = line.name.is_none() || (selectors == [None, None] && !line.is_everywhere);
-        (is_plain && is_simple && is_one).then_some(line)
+        (is_known && is_plain && is_simple && is_one).then_some(line)
     }
 
     /// Where the object or the list is.
@@ -313,7 +328,11 @@ mod tests {
                 "get deployments -n a -l x.dev/y=z,u=v --field-selector metadata.name=b",
                 Some("/apis/apps/v1/namespaces/a/deployments?labelSelector=x.dev/y=z,u=v&fieldSelector=metadata.name=b"),
             ),
+            ("-n a patch deployment b --type=merge -p {}", Some("/apis/apps/v1/namespaces/a/deployments/b")),
             // kubectl's own to answer.
+            ("-n a patch deployment b --type=merge --dry-run=server -p {}", None),
+            ("-n a patch deployment b -p {}", None),
+            ("-n a get deployment b -p {}", None),
             ("get deployments", None),
             ("get deployments,pods -n a", None),
             ("get deployment/b deployment/c -n a", None),

@@ -1,5 +1,5 @@
 //! The kubectl binary: $KUBECTL, else the one in the path, with the kubeconfig of the environment. Plain reads that it would
-//! print as JSON, by name or of one field are made without a process, see [`crate::door`].
+//! print as JSON, by name or of one field are made without a process, as are merge patches, see [`crate::door`].
 
 use std::ffi::OsString;
 use std::io::Write;

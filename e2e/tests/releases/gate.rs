@@ -80,9 +80,9 @@ fn a_first_release_waits_alone_and_a_change_is_let_through_when_it_passes() {
     waits(&agent, 2);
     assert_eq!(agent.get()["status"]["activeRelease"], 1);
     runs(&agent, 2);
-    poll(180, || match ground.team.kubectl("get deployment helper-candidate").run().code {
-        Some(0) => Err("the candidate is there still".to_owned()),
-        _ => Ok(()),
+    poll(180, || {
+        let candidate = ground.team.get("deployment/helper-candidate");
+        if candidate.is_null() { Ok(()) } else { Err("the candidate is there still".to_owned()) }
     });
     agent.until("with new pods", 120, |found| condition(found, "Reconciling")["status"] == "False");
     assert_ne!(stable_pods(&agent), before);
