@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use slipway_peers::{Server, free_port, skip};
 
+use crate::door;
 use crate::http::{PROXIED, Reply, UnreadReply};
 use crate::kubectl::{kubectl, program};
 use crate::platform;
@@ -217,7 +218,8 @@ impl State {
 /// A file with a token of this account for a state role.
 #[track_caller]
 fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
-    let token = kubectl(format!("create token {account} -n {namespace} --audience=slipway-state")).ok();
+    let by_kubectl = || kubectl(format!("create token {account} -n {namespace} --audience=slipway-state")).ok();
+    let token = door::token(namespace, account, &["slipway-state"]).unwrap_or_else(by_kubectl);
     let file = tempfile::NamedTempFile::new().unwrap_or_else(|e| panic!("no file for a token: {e}"));
     std::fs::write(file.path(), token.trim()).unwrap_or_else(|e| panic!("a token could not be written: {e}"));
     file

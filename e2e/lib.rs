@@ -1,6 +1,6 @@
 //! What the tests against a real cluster share. They speak kubectl's language and read what a user can read.
 //!
-//! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant of its own, `agent`
+//! `kubectl` runs the program, `door` saves most of its processes, `watch` waits on what the API server says, `team` gives each test a tenant of its own, `agent`
 //! is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what it answers, `proxy`
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
 //! `gitops` runs a controller that applies them, `compare` tells differences, `contract` makes up calls to REST, `fault` is what may happen between a manager
@@ -18,6 +18,7 @@ pub mod attack;
 mod cgroup;
 mod compare;
 mod contract;
+mod door;
 pub mod fault;
 mod fence;
 mod flagger;
@@ -59,7 +60,7 @@ pub use scaler::MetricsServer;
 pub use second::Second;
 pub use team::Team;
 pub use tracks::{Told, Tracks};
-pub use turn::{Turn, alone, long, together, unwatched};
+pub use turn::{Turn, alone, long, longest_unwatched, together, unwatched};
 pub use watch::{poll, until};
 
 /// The repository's root, from which tests read `crds/` and `config/samples/`: tests run in the folder of their crate.

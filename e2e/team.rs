@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, condition};
+use crate::door::{self, OURS};
 use crate::kubectl::{Outcome, kubectl};
 use crate::turn::{Turn, together};
+use crate::watch::until;
 
 /// The kinds that live in a team's namespace.
 const KINDS: &str = "agents,tools,ingestions,knowledgebases,integrations,skills,datasets,evaluationruns,guardrailpolicies";
@@ -84,12 +86,19 @@ impl Team {
 
     #[track_caller]
     pub fn apply_spec(&self, spec: &Value) {
-        kubectl("apply -f -").input(self.manifest(spec)).ok();
+        let manifest = self.manifest(spec);
+        if door::make("", &manifest).is_none() {
+            kubectl("apply -f -").input(manifest).ok();
+        }
     }
 
     #[track_caller]
     pub fn ready(&self) {
-        kubectl(format!("wait team/{} --for=condition=Ready --timeout=90s", self.slug)).ok();
+        until(&format!("teams --field-selector metadata.name={}", self.slug), 45, |teams| {
+            let is_seen = |team: &&Value| team["status"]["observedGeneration"] == team["metadata"]["generation"];
+            let is_ready = teams.iter().filter(is_seen).any(|team| condition(team, "Ready")["status"] == "True");
+            is_ready.then_some(()).ok_or_else(|| format!("team {} should be ready", self.slug))
+        });
     }
 
     /// `kubectl -n NAMESPACE LINE`.
@@ -99,7 +108,7 @@ impl Team {
 
     #[track_caller]
     pub fn apply(&self, manifest: &Value) -> String {
-        self.kubectl("apply -f -").input(manifest).ok()
+        door::make(&self.namespace, manifest).unwrap_or_else(|| self.kubectl("apply -f -").input(manifest).ok())
     }
 
     /// An Agent with `spec` beside the required fields, applied.
@@ -150,7 +159,8 @@ impl Team {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": format!("slipway-{role}")},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
         }));
-        self.kubectl(format!("create token {account}")).ok().trim().to_owned()
+        let by_kubectl = || self.kubectl(format!("create token {account}")).ok().trim().to_owned();
+        door::token(&self.namespace, &account, &[]).unwrap_or_else(by_kubectl)
     }
 
     /// The object as it is, null when there is none.
@@ -162,7 +172,8 @@ impl Team {
     /// What an interrupted run left is taken away before the test begins.
     fn sweep(&self) {
         let (slug, namespace) = (&self.slug, &self.namespace);
-        if kubectl(format!("get team/{slug} namespace/{namespace} --ignore-not-found -o name")).ok().trim().is_empty() {
+        let is_there = |object: String| !kubectl(format!("get {object} --ignore-not-found -o name")).ok().trim().is_empty();
+        if !is_there(format!("team/{slug}")) && !is_there(format!("namespace/{namespace}")) {
             return;
         }
         self.discard();
@@ -171,8 +182,10 @@ impl Team {
     }
 
     fn discard(&self) {
-        self.kubectl(format!("delete {KINDS} --all --wait=false")).run();
-        kubectl(format!("delete team {} --ignore-not-found --wait=false", self.slug)).run();
+        for kind in KINDS.split(',') {
+            door::delete(&format!("{OURS}/namespaces/{}/{kind}", self.namespace));
+        }
+        door::delete(&format!("{OURS}/teams/{}", self.slug));
     }
 
     /// Where to look when a test has failed: what a user would look at.

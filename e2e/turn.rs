@@ -1,5 +1,5 @@
 //! Who runs beside whom. Most tests run together, some at a time. Then come those that want no state role on the cluster but
-//! their own, again some at a time, and then those that want the cluster for themselves, one by one. A long test on an API
+//! their own, again some at a time and the longest first, and then those that want the cluster for themselves, one by one. A long test on an API
 //! server of its own disturbs none of these, but it is work for the machine: it begins when no other waits to run together,
 //! and fills the time that those alone spend waiting. One that waits for many minutes and does little else begins at once.
 
@@ -22,6 +22,7 @@ struct Crowd {
     together: Group,
     long: Group,
     unwatched: Group,
+    longest: Group,
     /// Somebody is.
     is_alone: bool,
     /// There is room for one API server beside the cluster's own, and it is taken.
@@ -50,30 +51,42 @@ enum Kind {
     Second,
     Long,
     Unwatched,
+    Longest,
     Alone,
     Apart,
 }
 
 impl Crowd {
-    const NOBODY: Self =
-        Self { together: Group::NOBODY, long: Group::NOBODY, unwatched: Group::NOBODY, is_alone: false, has_second: false };
+    const NOBODY: Self = Self {
+        together: Group::NOBODY,
+        long: Group::NOBODY,
+        unwatched: Group::NOBODY,
+        longest: Group::NOBODY,
+        is_alone: false,
+        has_second: false,
+    };
 
     fn group(&mut self, kind: Kind) -> Option<&mut Group> {
         match kind {
             Kind::Together | Kind::Second => Some(&mut self.together),
             Kind::Long => Some(&mut self.long),
             Kind::Unwatched => Some(&mut self.unwatched),
+            Kind::Longest => Some(&mut self.longest),
             Kind::Alone | Kind::Apart => None,
         }
     }
 
     fn has_room(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Together => !self.is_alone && self.unwatched.running == 0 && self.together.running < PLACES,
+            Kind::Together => self.has_room(Kind::Long) && self.together.running < PLACES,
             Kind::Second => self.has_room(Kind::Together) && !self.has_second,
-            Kind::Long => !self.is_alone && self.unwatched.running == 0,
-            Kind::Unwatched => !self.is_alone && self.together.is_over() && self.unwatched.running < PLACES,
-            Kind::Alone => !self.is_alone && [&self.together, &self.long, &self.unwatched].into_iter().all(Group::is_over),
+            Kind::Long => !self.is_alone && self.unwatched.running + self.longest.running == 0,
+            Kind::Longest => !self.is_alone && self.together.is_over(),
+            Kind::Unwatched => self.has_room(Kind::Longest) && self.longest.waiting == 0 && self.unwatched.running < PLACES,
+            Kind::Alone => {
+                let groups = [&self.together, &self.long, &self.unwatched, &self.longest];
+                !self.is_alone && groups.into_iter().all(Group::is_over)
+            }
             Kind::Apart => self.together.waiting == 0 && !self.has_second,
         }
     }
@@ -105,7 +118,7 @@ impl Crowd {
         match kind {
             Kind::Alone => self.is_alone = is_taken,
             Kind::Second | Kind::Apart => self.has_second = is_taken,
-            Kind::Together | Kind::Long | Kind::Unwatched => {}
+            Kind::Together | Kind::Long | Kind::Unwatched | Kind::Longest => {}
         }
     }
 }
@@ -152,6 +165,11 @@ pub fn unwatched() -> Turn {
     Turn::take(Kind::Unwatched)
 }
 
+/// The same for a test that waits for many minutes and does little else: it takes no place, and begins before the others.
+pub fn longest_unwatched() -> Turn {
+    Turn::take(Kind::Longest)
+}
+
 /// Lets all go first that could run together. The reason is what other tests would suffer from, or would disturb.
 pub fn alone(reason: &'static str) -> Turn {
     let mut turn = Turn::take(Kind::Alone);
@@ -190,7 +208,7 @@ fn crowd() -> MutexGuard<'static, Crowd> {
 
 #[cfg(test)]
 mod tests {
-    use super::Kind::{Alone, Apart, Long, Second, Together, Unwatched};
+    use super::Kind::{Alone, Apart, Long, Longest, Second, Together, Unwatched};
     use super::*;
 
     fn crowd(waiting: &[Kind], running: &[Kind]) -> Crowd {
@@ -206,7 +224,7 @@ mod tests {
 
     #[test]
     fn who_disturbs_nobody_has_room() {
-        let all = [Together, Second, Long, Unwatched, Alone, Apart];
+        let all = [Together, Second, Long, Unwatched, Longest, Alone, Apart];
         // Who waits, who runs, and which of all kinds have room beside them.
         let table: &[(&[Kind], &[Kind], &[Kind])] = &[
             (&[], &[], &all),
@@ -215,13 +233,16 @@ mod tests {
             (&[Together], &[Together], &[Together, Second, Long]),
             (&[], &[Second], &[Together, Long]),
             (&[Second], &[Second], &[Together, Long]),
-            (&[], &[Long], &[Together, Second, Long, Unwatched, Apart]),
-            (&[Long], &[], &[Together, Second, Long, Unwatched, Apart]),
-            (&[], &[Apart], &[Together, Long, Unwatched, Alone]),
-            (&[], &[Unwatched], &[Unwatched, Apart]),
-            (&[], &[Unwatched; PLACES], &[Apart]),
-            (&[Unwatched], &[], &[Together, Second, Long, Unwatched, Apart]),
+            (&[], &[Long], &[Together, Second, Long, Unwatched, Longest, Apart]),
+            (&[Long], &[], &[Together, Second, Long, Unwatched, Longest, Apart]),
+            (&[], &[Apart], &[Together, Long, Unwatched, Longest, Alone]),
+            (&[], &[Unwatched], &[Unwatched, Longest, Apart]),
+            (&[], &[Unwatched; PLACES], &[Longest, Apart]),
+            (&[Unwatched], &[], &[Together, Second, Long, Unwatched, Longest, Apart]),
             (&[Together], &[Unwatched], &[]),
+            (&[], &[Longest], &[Unwatched, Longest, Apart]),
+            (&[Longest], &[], &[Together, Second, Long, Longest, Apart]),
+            (&[Together], &[Longest], &[]),
             (&[], &[Alone], &[Apart]),
             (&[Unwatched, Together], &[Alone, Apart], &[]),
         ];
@@ -234,8 +255,8 @@ mod tests {
 
     #[test]
     fn who_ends_leaves_nothing_taken() {
-        let mut crowd = crowd(&[], &[Second, Together, Long, Unwatched, Alone]);
-        for kind in [Together, Alone, Second, Long, Unwatched] {
+        let mut crowd = crowd(&[], &[Second, Together, Long, Unwatched, Longest, Alone]);
+        for kind in [Together, Alone, Second, Long, Longest, Unwatched] {
             crowd.ends(kind);
         }
         assert!(crowd.has_room(Alone) && crowd.has_room(Second), "{crowd:?}");

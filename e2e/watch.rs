@@ -1,7 +1,8 @@
-//! Waiting: on what the API server says, by `kubectl get --watch`, and on anything else, by asking again.
+//! Waiting: on what the API server says, as `kubectl get --watch` does, and on anything else, by asking again.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
+use std::net::{Shutdown, TcpStream};
 use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Deserializer, Value};
 
+use crate::door;
 use crate::kubectl::kubectl;
 
 /// Waits until the objects of `kubectl get QUERY` are as `want` wants them; its error says what is still missing.
@@ -82,35 +84,53 @@ fn turn(objects: &mut BTreeMap<String, Value>, mut event: Value) -> Option<Vec<V
 }
 
 struct Watch {
-    child: Child,
+    source: Source,
     events: Receiver<Value>,
+}
+
+/// Where the events come from.
+enum Source {
+    Connection(TcpStream),
+    Process(Child),
 }
 
 impl Watch {
     fn start(query: &str) -> Self {
-        let mut child = kubectl(format!("get {query} -o json --watch --output-watch-events"))
-            .command()
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap_or_else(|e| panic!("kubectl cannot be run: {e}"));
-        let (sender, events) = channel();
-        if let Some(stdout) = child.stdout.take() {
-            thread::spawn(move || {
-                let stream = Deserializer::from_reader(BufReader::new(stdout)).into_iter::<Value>();
-                for event in stream.map_while(Result::ok) {
-                    if sender.send(event).is_err() {
-                        break;
-                    }
-                }
-            });
+        // Says what to do where there is no cluster.
+        let process = kubectl(format!("get {query} -o json --watch --output-watch-events"));
+        if let Some((connection, events)) = door::watch(query) {
+            return Self { source: Source::Connection(connection), events: heard(events) };
         }
-        Self { child, events }
+        let mut child =
+            process.command().stderr(std::process::Stdio::null()).spawn().unwrap_or_else(|e| panic!("kubectl cannot be run: {e}"));
+        let stdout = child.stdout.take().into_iter();
+        let events = stdout.flat_map(|stdout| Deserializer::from_reader(BufReader::new(stdout)).into_iter::<Value>().map_while(Result::ok));
+        let events = heard(events);
+        Self { source: Source::Process(child), events }
     }
 
     fn stop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        match &mut self.source {
+            Source::Connection(connection) => drop(connection.shutdown(Shutdown::Both)),
+            Source::Process(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
     }
+}
+
+/// The events as they come, until nobody wants them.
+fn heard(events: impl Iterator<Item = Value> + Send + 'static) -> Receiver<Value> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for event in events {
+            if sender.send(event).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
 }
 
 impl Drop for Watch {

@@ -21,14 +21,25 @@ impl Developer {
 
 /// None where there is no database.
 fn with_agent(slug: &str) -> Option<(Team, Developer)> {
-    let Some(api) = Api::installed().filter(|_| platform::has_database()) else {
-        skip("the platform has no database");
-        return None;
-    };
+    let api = with_database()?;
     let team = Team::new(&fresh(slug));
-    let token = team.token("developer");
-    team.agent("helper", &json!({"storage": "postgresql", "governance": {"riskProfile": "low"}})).ready();
+    let token = furnished(&team);
     Some((team, Developer { api, token }))
+}
+
+fn with_database() -> Option<Api> {
+    let api = Api::installed().filter(|_| platform::has_database());
+    if api.is_none() {
+        skip("the platform has no database");
+    }
+    api
+}
+
+/// Gives the team an agent, and returns the token of a developer.
+#[track_caller]
+fn furnished(team: &Team) -> String {
+    team.agent("helper", &json!({"storage": "postgresql", "governance": {"riskProfile": "low"}})).ready();
+    team.token("developer")
 }
 
 /// Says something to the agent, and returns the trace of its answer.
@@ -95,12 +106,16 @@ fn a_bad_mark_makes_a_case_of_the_next_evaluation() {
 
 #[test]
 fn an_answer_of_another_team_cannot_be_marked() {
-    let (Some((_ours, api)), Some((_theirs, other))) = (with_agent("api-feedback-ours"), with_agent("api-feedback-theirs")) else { return };
+    let Some((ours, api)) = with_agent("api-feedback-ours") else { return };
+    // Beside it, as who has a place and waits for another one waits for long.
+    let theirs = ours.beside(&fresh("api-feedback-theirs"));
+    let Some(installed) = with_database() else { return };
+    let other = Developer { token: furnished(&theirs), api: installed };
     let trace = chat(&other, "helper", BAD);
     let body = json!({"agent_id": "helper", "trace_id": trace, "name": "helpful", "value": 0});
     api.call("POST", "/feedback").json(&body).expect(404);
-    let theirs = evaluated(&other, "helper", &json!({"scorers": ["safety"]}));
-    assert_eq!(theirs["feedback_cases"], 0, "{theirs:#}");
+    let run = evaluated(&other, "helper", &json!({"scorers": ["safety"]}));
+    assert_eq!(run["feedback_cases"], 0, "{run:#}");
     assert_eq!(other.call("POST", "/feedback").json(&body).expect(200)["dataset_appended"], true, "their own mark does");
 }
 

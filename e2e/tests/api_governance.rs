@@ -2,7 +2,7 @@
 //! another team.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Team, fresh, http, platform, poll};
+use slipway_e2e::{Agent, Api, Team, fresh, http, long, platform, poll};
 use slipway_peers::{python, repository, skip};
 
 use crate::api_contract::assert_error;
@@ -65,7 +65,7 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
         return;
     }
     let Some(api) = Api::installed() else { return };
-    let team = Team::new(&fresh("radar"));
+    let team = Team::within(long(), &fresh("radar"), &json!({}));
     let viewer = team.token("viewer");
     let get = |path: &str| api.call("GET", path).token(&viewer).expect(200)["data"].clone();
     let [busy, idle] = ["busy", "idle"].map(|name| team.agent(name, &json!({"modelId": "stub-script", "storage": "postgresql"})));

@@ -44,10 +44,11 @@ fn serves(agent: &Agent, weight: u32) -> Value {
 fn ended(agent: &Agent) -> Value {
     let found = agent.until("without a canary", SECONDS, |found| standing(found).is_null() && found["spec"]["canary"].is_null());
     let name = &agent.name;
-    let children = format!("deployment/{name}-canary service/{name}-canary service/{name}-primary configmap/{name}-canary-config");
+    let children = ["deployment/NAME-canary", "service/NAME-canary", "service/NAME-primary", "configmap/NAME-canary-config"];
+    let children = children.map(|child| child.replace("NAME", name));
     poll(60, || {
-        let left = agent.team.kubectl(format!("get {children} --ignore-not-found -o name")).ok();
-        if left.is_empty() { Ok(()) } else { Err(format!("nothing should be left of the canary of {name}, and this is: {left}")) }
+        let left: Vec<&String> = children.iter().filter(|child| !agent.team.get(child).is_null()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("nothing should be left of the canary of {name}, and this is: {left:?}")) }
     });
     found
 }

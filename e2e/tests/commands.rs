@@ -7,8 +7,9 @@ use slipway_e2e::{Agent, Team, kubectl, poll};
 fn diff_is_empty_after_apply() {
     let team = Team::new("diff");
     let spec = json!({"systemPrompt": "hi", "resources": {"requests": {"cpu": "10m"}}, "envSecrets": ["agent-env"], "suspend": true});
-    let agent = team.agent("client", &spec);
+    let agent = Agent { team: &team, name: "client".to_owned() };
     let manifest = agent.manifest(&spec);
+    team.kubectl("apply -f -").input(&manifest).ok();
     // A status written between the two looks of a diff would show in it.
     let settled = |agent: &Agent| agent.kubectl("wait").arg("--for=condition=Ready").arg("--timeout=30s").ok();
     settled(&agent);

@@ -1,7 +1,7 @@
 //! Datasets: their phase, what is said of their cases, and cases that stand in a ConfigMap.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Team, condition, until};
+use slipway_e2e::{Team, condition, long, until};
 
 /// Waits until a Dataset's status speaks of its present spec, and `Ready` has this reason.
 #[track_caller]
@@ -66,7 +66,7 @@ fn faults_name_the_field_and_heal() {
 
 #[test]
 fn a_config_map_is_read_again() {
-    let team = Team::new("datasetfrom");
+    let team = Team::within(long(), "datasetfrom", &json!({}));
     apply(&team, "mine", &json!({"casesFrom": {"configMap": "cases", "key": "mine.json"}}));
     let found = told(&team, "mine", "ConfigMapMissing", 10);
     let message = condition(&found, "Ready")["message"].as_str().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Call, Team, condition, fresh, poll};
+use slipway_e2e::{Agent, Api, Call, Team, condition, fresh, long, poll};
 
 use super::{events, payload, standing};
 use crate::autoscaling::Hush;
@@ -104,7 +104,7 @@ fn a_canary_that_is_as_good_climbs_and_is_promoted() {
 #[test]
 fn of_ten_requests_nothing_follows() {
     let Some(rest) = Api::installed() else { return };
-    let team = Team::new(&fresh("canary-quiet"));
+    let team = Team::within(long(), &fresh("canary-quiet"), &json!({}));
     if !needs_database() {
         return;
     }

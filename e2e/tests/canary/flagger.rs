@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use slipway_e2e::platform::{self, WithoutState};
-use slipway_e2e::{Agent, Api, Flagger, State, Team, condition, fresh, kubectl, poll, until, unwatched};
+use slipway_e2e::{Agent, Api, Flagger, State, Team, Turn, condition, fresh, kubectl, longest_unwatched, poll, until, unwatched};
 use tempfile::TempDir;
 
 use super::events;
@@ -25,7 +25,7 @@ fn flagger_promotes_what_passes_the_gate_and_nothing_else() {
     if !needs_database() {
         return;
     }
-    let scene = Scene::begin("flagger-gate");
+    let scene = Scene::begin(longest_unwatched(), "flagger-gate");
     let agent = scene.agent();
     let by_rest = scene.rest.call("POST", "/agents/helper/chat").json(&json!({"message": "still here"}));
     poll(30, || match by_rest.send() {
@@ -135,7 +135,7 @@ fn an_agent_that_is_stopped_has_no_pods_of_flaggers_either() {
     if !needs_database() {
         return;
     }
-    let scene = Scene::begin("flagger-stop");
+    let scene = Scene::begin(unwatched(), "flagger-stop");
     let agent = scene.agent();
     taken_over(&scene, &agent);
     agent.patch(&json!({"suspend": true}));
@@ -170,8 +170,7 @@ struct Scene {
 
 impl Scene {
     #[track_caller]
-    fn begin(name: &str) -> Self {
-        let turn = unwatched();
+    fn begin(turn: Turn, name: &str) -> Self {
         let without = WithoutState::begin();
         let team = Team::within(turn, &fresh(name), &json!({}));
         let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@
 use std::thread;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, MetricsServer, Team, condition, fresh, kubectl, poll, until};
+use slipway_e2e::{Agent, MetricsServer, Team, condition, fresh, kubectl, long, poll, until};
 
 use super::{ended, events, payload, serves, standing};
 use crate::autoscaling::measures;
@@ -17,7 +17,7 @@ const NO_IMAGE: &str = "127.0.0.1:1/no/such:1";
 
 #[test]
 fn canaries_come_and_go_with_their_pods() {
-    let team = Team::new(&fresh("canary-pods"));
+    let team = Team::within(long(), &fresh("canary-pods"), &json!({}));
     let team = &team;
     thread::scope(|scope| {
         for scene in [given_up, one_after_the_other, stopped, scaled] {

@@ -34,9 +34,11 @@ fn meaning(spec: &Value) -> Value {
 
 #[test]
 fn a_second_cluster_follows_the_served_repository() {
-    // First, so that its place is not kept while it waits.
     let second = Second::start();
-    let team = Team::new(&fresh("gitops-served"));
+    // That has a place already; who asked for another one would keep it meanwhile.
+    let team = Team::called(&format!("e2e-{}", fresh("gitops-served")));
+    team.apply_spec(&json!({}));
+    team.ready();
     let folder = tempfile::tempdir().unwrap();
     let state = State::of(&team, folder.path());
     let api = Api::start(&state.environment());

@@ -2,7 +2,7 @@
 //! nobody leaves out. A chat is refused if the stub does not get to echo it.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Team, alone, condition, fresh, kubectl, platform, poll, until};
+use slipway_e2e::{Agent, Team, alone, condition, fresh, kubectl, long, platform, poll, until};
 
 const DEFAULTS: [&str; 4] = ["default-cost", "default-latency", "default-tokens", "default-topics"];
 /// kubelet renews a mounted ConfigMap within about a minute, and looks at it in its own time.
@@ -113,7 +113,7 @@ fn a_team_begins_with_four_policies_and_what_it_deletes_stays_so() {
 
 #[test]
 fn a_changed_policy_reaches_an_agent_that_talks() {
-    let team = Team::new("policy-changes");
+    let team = Team::within(long(), "policy-changes", &json!({}));
     team.apply(&topics("topics", "submarines"));
     let agent = team.agent("hello", &json!({"governance": {"policies": ["gp_topics", "default"]}}));
     agent.ready();
@@ -132,7 +132,7 @@ fn a_changed_policy_reaches_an_agent_that_talks() {
 
 #[test]
 fn a_default_that_is_changed_and_deleted_is_followed() {
-    let team = Team::new("policy-defaults");
+    let team = Team::within(long(), "policy-defaults", &json!({}));
     let agent = team.agent("hello", &json!({}));
     agent.ready();
     let before = standing(&agent);

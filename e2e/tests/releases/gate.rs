@@ -9,7 +9,7 @@ mod skills;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
-use slipway_e2e::{Agent, Api, State, Team, Turn, alone, condition, fresh, kubectl, poll, unwatched};
+use slipway_e2e::{Agent, Api, State, Team, Turn, alone, condition, fresh, kubectl, longest_unwatched, poll, unwatched};
 
 use super::{Ground, deploy, runs};
 use crate::evaluations::dataset;
@@ -80,9 +80,9 @@ fn a_first_release_waits_alone_and_a_change_is_let_through_when_it_passes() {
     waits(&agent, 2);
     assert_eq!(agent.get()["status"]["activeRelease"], 1);
     runs(&agent, 2);
-    poll(180, || match ground.team.kubectl("get deployment helper-candidate").run().code {
-        Some(0) => Err("the candidate is there still".to_owned()),
-        _ => Ok(()),
+    poll(180, || {
+        let candidate = ground.team.get("deployment/helper-candidate");
+        if candidate.is_null() { Ok(()) } else { Err("the candidate is there still".to_owned()) }
     });
     agent.until("with new pods", 120, |found| condition(found, "Reconciling")["status"] == "False");
     assert_ne!(stable_pods(&agent), before);
@@ -264,7 +264,7 @@ fn a_newer_change_takes_the_place_of_the_one_that_waits() {
 
 #[test]
 fn a_candidate_that_crashes_is_rejected_and_touches_no_pod() {
-    let ground = Ground::gated("gate-crash");
+    let ground = Ground::gated_in(longest_unwatched(), "gate-crash", &HEURISTIC);
     // The runtime refuses a tool whose program is not in its image.
     ground.team.tool("absent", &json!({"type": "cli", "binary": "/no/such/program", "allowedCommands": ["--version"]}));
     let agent = ground.agent("helper", &gate(1));

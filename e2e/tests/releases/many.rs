@@ -3,7 +3,7 @@
 use std::thread;
 
 use serde_json::json;
-use slipway_e2e::poll;
+use slipway_e2e::{condition, poll, until};
 
 use super::Ground;
 
@@ -36,7 +36,10 @@ fn two_hundred_releases_over_ten_agents_leave_no_gap_and_no_double() {
                         let made = ground.team.kubectl("create -f -").input(&ask).run();
                         if made.code == Some(0) || !made.stderr.contains("resourcequotas") { Ok(()) } else { Err(made.stderr) }
                     });
-                    ground.team.kubectl(format!("wait agentrelease/{name} --for=condition=Ready --timeout=60s")).ok();
+                    until(&format!("agentreleases -n {} --field-selector metadata.name={name}", ground.team.namespace), 30, |found| {
+                        let is_ready = found.iter().any(|release| condition(release, "Ready")["status"] == "True");
+                        is_ready.then_some(()).ok_or_else(|| format!("{name} should be ready"))
+                    });
                 }
             });
         }
