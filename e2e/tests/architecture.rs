@@ -115,7 +115,7 @@ fn graph(folder: &Path) -> Graph {
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for path in sources(folder) {
         let parts: Vec<String> = path.strip_prefix(folder).unwrap().iter().map(|part| part.to_string_lossy().into_owned()).collect();
-        let is_test = parts.iter().any(|part| matches!(part.as_str(), "tests" | "tests.rs" | "testing.rs"));
+        let is_test = parts.iter().any(|part| matches!(part.as_str(), "tests" | "tests.rs"));
         let Some(module) = parts.first().filter(|part| !is_test && part.as_str() != "lib.rs") else { continue };
         let text = product(&read(&path));
         // Of a file that stands in the root, the crate is the parent.

@@ -35,4 +35,5 @@ pub use provider::{Provider, open, open_own, open_uri};
 pub use wire::EventReader;
 
 #[cfg(test)]
+#[path = "tests/replay/replay.rs"]
 mod replay;

@@ -39,6 +39,7 @@ mod skill_folder;
 mod team;
 pub mod tenancy;
 #[cfg(test)]
+#[path = "tests/unit/testing.rs"]
 mod testing;
 pub mod tool;
 mod tool_rules;

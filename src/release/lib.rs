@@ -18,8 +18,10 @@ mod pinned;
 mod read;
 mod rollback;
 #[cfg(test)]
+#[path = "tests/unit/samples.rs"]
 mod samples;
 #[cfg(test)]
+#[path = "tests/unit/strange.rs"]
 mod strange;
 mod tombstone;
 pub mod wire;

@@ -3,7 +3,7 @@
 
 #![cfg(test)]
 
-#[path = "../strange.rs"]
+#[path = "unit/strange.rs"]
 mod strange;
 
 use std::fs;

@@ -15,7 +15,7 @@ use crate::message::{Message, Request};
 use crate::provider::Provider;
 use crate::transport::TransportLimits;
 
-const ANSWER: &[u8] = include_bytes!("../testdata/anthropic/text.sse");
+const ANSWER: &[u8] = include_bytes!("../../testdata/anthropic/text.sse");
 const OVERLOADED: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":null}"#;
 
 /// The number of pieces before the fault of an answer, and the fault.
@@ -61,14 +61,14 @@ async fn a_truncated_answer_is_never_complete() {
 
 #[tokio::test]
 async fn a_stream_without_its_end_is_broken_even_after_a_whole_call() {
-    let server = Server::start(vec![Reply::ok(include_bytes!("../testdata/ollama/tool-call-begun.ndjson"))]).await;
+    let server = Server::start(vec![Reply::ok(include_bytes!("../../testdata/ollama/tool-call-begun.ndjson"))]).await;
     let (before, fault) = fault(answer(&*model(Provider::Ollama, &server, limits(3))).await);
     assert_eq!((before, fault.kind()), (3, &FaultKind::Broken));
 }
 
 #[tokio::test]
 async fn published_errors_are_classified() {
-    let errors: Vec<Value> = serde_json::from_str(include_str!("../testdata/errors.json")).unwrap();
+    let errors: Vec<Value> = serde_json::from_str(include_str!("../../testdata/errors.json")).unwrap();
     for error in errors {
         let provider: Provider = error["provider"].as_str().unwrap().parse().unwrap();
         let status = u16::try_from(error["status"].as_u64().unwrap()).unwrap();
@@ -151,7 +151,7 @@ async fn errors_within_a_stream_are_faults() {
     assert_eq!((before, overloaded.kind()), (3, &FaultKind::Overloaded));
 
     // From docs.ollama.com/api/errors.
-    let begun = include_str!("../testdata/ollama/text.ndjson").lines().next().unwrap();
+    let begun = include_str!("../../testdata/ollama/text.ndjson").lines().next().unwrap();
     let bytes = format!("{begun}\n{{\"error\":\"an error was encountered while running the model\"}}\n");
     let server = Server::start(vec![Reply::ok(bytes.as_bytes())]).await;
     let (before, failed) = fault(answer(&*model(Provider::Ollama, &server, limits(3))).await);

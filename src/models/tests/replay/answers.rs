@@ -26,7 +26,7 @@ macro_rules! recording {
         Recording {
             name: $file,
             provider: Provider::$provider,
-            bytes: include_bytes!(concat!("../testdata/", $file)),
+            bytes: include_bytes!(concat!("../../testdata/", $file)),
             text: $text,
             calls: $calls,
             usage: $usage,
@@ -171,7 +171,7 @@ async fn recorded_answers_are_read_in_any_fragments() {
 
 #[tokio::test]
 async fn a_providers_signature_is_kept_with_the_call() {
-    let server = Server::start(vec![Reply::ok(include_bytes!("../testdata/gemini/function-call.sse"))]).await;
+    let server = Server::start(vec![Reply::ok(include_bytes!("../../testdata/gemini/function-call.sse"))]).await;
     let pieces = answer(&*model(Provider::GoogleAi, &server, limits(1))).await;
     let Some(Ok(Piece::ToolCall(call))) = pieces.first() else { panic!("{pieces:?}") };
     assert!(call.signature.as_ref().is_some_and(|signature| signature.starts_with("CiIBVKhc7vB+") && signature.len() == 1140), "{call:?}");

@@ -32,7 +32,7 @@ pub(crate) fn artifact(spec: &str) -> Artifact {
 
 /// An artifact that says something in every block.
 pub(crate) fn full() -> Artifact {
-    let agent: Agent = serde_yaml::from_str(include_str!("testdata/full.in.yaml")).unwrap();
+    let agent: Agent = serde_yaml::from_str(include_str!("../../testdata/full.in.yaml")).unwrap();
     let digest = |letter: &str| format!("sha256:{}", letter.repeat(64));
     let resolved = Resolved {
         image: Some(digest("a")),
