@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use crate::finding::{Action, Block, Finding, GuardName, Side, Verdict};
 use crate::injection::Injection;
-use crate::limits::{Breach, Budget, Ledger, Limits, Spent, TurnCheck};
+use crate::limits::{Breach, Budget, GuardLimits, Ledger, Spent, TurnCheck};
 use crate::phrases::Progress;
 use crate::policy::{Demand, Policy};
 use crate::ruled::{Ruled, Rules};
@@ -24,7 +24,7 @@ use crate::{pii, secrets};
 #[derive(Debug, Clone, Default)]
 pub struct Guards {
     text: Option<Arc<TextGuards>>,
-    limits: Option<Arc<Limits>>,
+    limits: Option<Arc<GuardLimits>>,
     rules: Option<Arc<Rules>>,
     ledger: Ledger,
     /// The prices of models in the settings of spend-limit.
@@ -78,7 +78,7 @@ impl Guards {
         let rules = Rules { denied_tools: settings.denied_tools, allowed_models: settings.allowed_models, lacking: settings.lacking };
         Ok(Self {
             text: (!text.is_empty()).then(|| Arc::new(text)),
-            limits: (!settings.limits.is_empty()).then(|| Arc::new(Limits(settings.limits))),
+            limits: (!settings.limits.is_empty()).then(|| Arc::new(GuardLimits(settings.limits))),
             rules: (!rules.is_empty()).then(|| Arc::new(rules)),
             ledger: Ledger::default(),
             prices: (!settings.prices.is_empty()).then(|| Arc::new(settings.prices)),
@@ -223,8 +223,8 @@ impl Guards {
         self.limits().tokens_left(tokens_in_prompt)
     }
 
-    fn limits(&self) -> &Limits {
-        static NONE: Limits = Limits(Vec::new());
+    fn limits(&self) -> &GuardLimits {
+        static NONE: GuardLimits = GuardLimits(Vec::new());
         self.limits.as_deref().unwrap_or(&NONE)
     }
 }

@@ -174,9 +174,9 @@ impl Ledger {
 
 /// The limits in force.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Limits(pub(crate) Vec<Limit>);
+pub(crate) struct GuardLimits(pub(crate) Vec<Limit>);
 
-impl Limits {
+impl GuardLimits {
     /// A turn that is blocked counts neither as a request nor as spent.
     pub(crate) fn before_turn(&self, ledger: &Ledger, budget: &Budget) -> TurnCheck {
         let now = seconds(budget.now);

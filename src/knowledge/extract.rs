@@ -69,7 +69,7 @@ pub trait Extractor {
 pub fn extractor(format: Format) -> Option<Box<dyn Extractor>> {
     Some(match format {
         // Poppler may be missing.
-        Format::Pdf => Box::new(pdf::Pdf::new(pdf::Limits::default(), "eng").ok()?),
+        Format::Pdf => Box::new(pdf::Pdf::new(pdf::PdfLimits::default(), "eng").ok()?),
         Format::Docx => Box::new(docx::Docx::default()),
         Format::Html => Box::new(html::Html),
         Format::Csv => Box::new(csv::Csv),

@@ -47,7 +47,7 @@ pub enum Fault {
 }
 
 /// A call.
-pub(crate) struct Call<'a> {
+pub(crate) struct PodCall<'a> {
     pub method: Method,
     pub path: &'a str,
     pub token: &'a str,
@@ -69,7 +69,7 @@ pub(crate) fn address(pod: IpAddr) -> SocketAddr {
 }
 
 /// Calls a pod, and reads its answer whatever the status.
-pub(crate) async fn call(address: SocketAddr, call: Call<'_>) -> Result<Answer, Fault> {
+pub(crate) async fn call(address: SocketAddr, call: PodCall<'_>) -> Result<Answer, Fault> {
     let exchange = async {
         let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

@@ -14,7 +14,7 @@ use slipway_cluster::Key;
 use thiserror::Error;
 
 use crate::context::Context;
-use crate::control_port::{self, Call, Sign};
+use crate::control_port::{self, PodCall, Sign};
 
 /// An answer is a few words.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
@@ -63,7 +63,7 @@ impl Worker {
         let unsigned = || WorkerFault::Absent { team: team(), why: "no token can be signed for it".to_owned() };
         let token = sign(&ids::team(&self.team)).ok_or_else(unsigned)?;
         let body = serde_json::to_vec(body).map_err(broken)?.into();
-        let call = Call { method: Method::POST, path, token: &token, body, max_answer_bytes: MAX_ANSWER_BYTES };
+        let call = PodCall { method: Method::POST, path, token: &token, body, max_answer_bytes: MAX_ANSWER_BYTES };
         let answer = control_port::call(self.address, call).await.map_err(|fault| WorkerFault::Call { team: team(), fault })?;
         if !answer.status.is_success() {
             let words = String::from_utf8_lossy(&answer.body).chars().take(512).collect();

@@ -12,7 +12,7 @@ use slipway_http::token::Verifier;
 use slipway_http::{Error, Method, Reply, Request};
 
 use crate::agent::Agent;
-use crate::evaluation::{self, Evaluations, Limits};
+use crate::evaluation::{self, EvaluationLimits, Evaluations};
 
 const EVALUATIONS: &str = "/control/evaluations/";
 
@@ -28,7 +28,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(agent: Arc<Agent>, key: Verifier) -> Self {
-        let evaluations = Evaluations::new(Arc::clone(&agent), Limits::default());
+        let evaluations = Evaluations::new(Arc::clone(&agent), EvaluationLimits::default());
         let id = &agent.identity.agent_id;
         let audience = if agent.evaluator.is_some() { ids::evaluator(id) } else { id.clone() };
         Self { agent, access: SingleUseAccess::new(audience, key), evaluations }

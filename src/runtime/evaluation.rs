@@ -46,7 +46,7 @@ const NO_EVALUATOR: &str = "target: this pod is an agent, and evaluates no other
 
 /// What a run may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct EvaluationLimits {
     /// Cases under way at once.
     pub(crate) cases: usize,
     /// Calls of the judge under way at once.
@@ -57,7 +57,7 @@ pub(crate) struct Limits {
     pub(crate) case_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for EvaluationLimits {
     fn default() -> Self {
         Self { cases: 4, judge_calls: 8, judge_timeout: Duration::from_secs(30), case_timeout: Duration::from_mins(5) }
     }
@@ -65,7 +65,7 @@ impl Default for Limits {
 
 pub(crate) struct Evaluations {
     agent: Arc<Agent>,
-    limits: Limits,
+    limits: EvaluationLimits,
     known: Mutex<Known>,
 }
 
@@ -86,7 +86,7 @@ struct Run {
 }
 
 impl Evaluations {
-    pub(crate) fn new(agent: Arc<Agent>, limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(agent: Arc<Agent>, limits: EvaluationLimits) -> Arc<Self> {
         Arc::new(Self { agent, limits, known: Mutex::default() })
     }
 

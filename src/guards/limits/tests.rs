@@ -10,11 +10,11 @@ fn limit(guard: GuardName, most: f64, action: Action) -> Limit {
 }
 
 /// Limits, and what was counted.
-struct LimitState(Limits, Ledger);
+struct LimitState(GuardLimits, Ledger);
 
 impl LimitState {
     fn new(limits: Vec<Limit>) -> Self {
-        Self(Limits(limits), Ledger::default())
+        Self(GuardLimits(limits), Ledger::default())
     }
 
     fn before_turn(&self, budget: &Budget) -> TurnCheck {
@@ -116,7 +116,7 @@ fn cost_outside_of_turns_counts_on_its_day() {
         limits.1.spent_today(at(100), 1.0);
         assert_eq!(limits.before_turn(&budget(second)).blocked.is_some(), refused, "at {second} s");
     }
-    assert!(!Limits(vec![limit(GuardName::MaxTokens, 1.0, Action::Block)]).counts_spending());
+    assert!(!GuardLimits(vec![limit(GuardName::MaxTokens, 1.0, Action::Block)]).counts_spending());
 }
 
 #[test]

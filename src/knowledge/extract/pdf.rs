@@ -48,7 +48,7 @@ const LOW_CONFIDENCE: u32 = 70;
 
 /// What a document may have and take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PdfLimits {
     pub pages: u32,
     pub text_bytes: u64,
     /// Pages that are pictures, beyond which they are told and not read.
@@ -59,7 +59,7 @@ pub struct Limits {
     pub time: Duration,
 }
 
-impl Default for Limits {
+impl Default for PdfLimits {
     fn default() -> Self {
         Self {
             pages: MAX_PAGES,
@@ -79,12 +79,12 @@ pub struct Pdf {
     text: PathBuf,
     html: PathBuf,
     ocr: Ocr,
-    limits: Limits,
+    limits: PdfLimits,
 }
 
 impl Pdf {
     /// Finds the programs; the languages of pictures are those of tesseract, as `eng+deu`.
-    pub fn new(limits: Limits, languages: &str) -> io::Result<Self> {
+    pub fn new(limits: PdfLimits, languages: &str) -> io::Result<Self> {
         let program = |name| find(name).ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("{name} of poppler is not installed")));
         Ok(Self {
             info: program("pdfinfo")?,

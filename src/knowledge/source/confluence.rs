@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::config::{self, ConfluenceConfig};
-use super::http::{Call, Http, HttpLimits, Refusal};
+use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::markup::write_page;
 use super::since::Since;
 use super::{ChangeCursor, Changes, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings};
@@ -64,12 +64,14 @@ impl Confluence {
         Ok("Confluence takes the login".to_owned())
     }
 
-    fn call(&self, path: &str, query: &[(&str, &str)]) -> Result<Call, SourceError> {
+    fn call(&self, path: &str, query: &[(&str, &str)]) -> Result<SourceCall, SourceError> {
         let mut url = self.base.join(path).map_err(|_| SourceError::field("base_url", "makes no URL"))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        Ok(Call::get(url).header(AUTHORIZATION, self.authorization.clone()).header(ACCEPT, HeaderValue::from_static("application/json")))
+        Ok(SourceCall::get(url)
+            .header(AUTHORIZATION, self.authorization.clone())
+            .header(ACCEPT, HeaderValue::from_static("application/json")))
     }
 
     async fn ask<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)], what: Subject) -> Result<T, SourceError> {

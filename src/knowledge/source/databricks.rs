@@ -15,7 +15,7 @@ use url::Url;
 
 use super::config::DatabricksConfig;
 use super::credentials::secret_header;
-use super::http::{Call, Http, HttpLimits, Refusal};
+use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::{Contact, Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
 use table::Table;
 
@@ -103,7 +103,7 @@ impl Databricks {
         let make = || {
             let mut url = self.server.url(&format!("api/2.0/fs/directories{}", utf8_percent_encode(&folder, PATH)))?;
             url.query_pairs_mut().append_pair("page_size", "1000").extend_pairs(place.page.as_deref().map(|page| ("page_token", page)));
-            Ok(self.server.dressed(Call::get(url)))
+            Ok(self.server.dressed(SourceCall::get(url)))
         };
         let judge = |refusal: &Refusal| match refusal.status.as_u16() {
             404 if folder == root => SourceError::field("path", "is no volume, or no folder of one"),
@@ -159,7 +159,7 @@ pub(super) async fn check_server(config: &DatabricksConfig, surroundings: &Surro
     let mut server = Server::new(config, surroundings)?;
     server.http.limits = HttpLimits::once();
     let other = || SourceError::field("host", "answers, but not as Databricks does").with_contact(Contact::Answered);
-    let make = || Ok(server.dressed(Call::get(server.url("api/2.0/preview/scim/v2/Me")?)));
+    let make = || Ok(server.dressed(SourceCall::get(server.url("api/2.0/preview/scim/v2/Me")?)));
     let judge = |refusal: &Refusal| match refusal.status.as_u16() {
         404 => other(),
         _ => judged(refusal),
@@ -179,7 +179,7 @@ impl Server {
         self.base.join(path).map_err(|_| SourceError::field("host", "makes no URL"))
     }
 
-    fn dressed(&self, call: Call) -> Call {
+    fn dressed(&self, call: SourceCall) -> SourceCall {
         call.header(AUTHORIZATION, self.authorization.clone())
     }
 }
@@ -208,7 +208,9 @@ impl Source for Databricks {
                 return table.fetch(&self.server, file).await;
             }
             let make = || {
-                Ok(self.server.dressed(Call::get(self.server.url(&format!("api/2.0/fs/files{}", utf8_percent_encode(&item.key, PATH)))?)))
+                Ok(self
+                    .server
+                    .dressed(SourceCall::get(self.server.url(&format!("api/2.0/fs/files{}", utf8_percent_encode(&item.key, PATH)))?)))
             };
             let judge = |refusal: &Refusal| match refusal.status.as_u16() {
                 404 => SourceError::gone("the file is gone"),

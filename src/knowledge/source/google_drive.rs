@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::config::{self, GoogleDriveConfig};
-use super::http::{Call, Http, HttpLimits, Refusal};
+use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::{Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, SourceErrorKind, Surroundings};
 use file::{DriveFile, FIELDS};
 use token::ServiceAccount;
@@ -98,7 +98,7 @@ impl GoogleDrive {
     async fn ask<T: serde::de::DeserializeOwned>(&self, path: &str, query: &[(&str, &str)], judge: Subject) -> Result<T, SourceError> {
         for renewed in [false, true] {
             let token = self.account.token(renewed).await?;
-            let make = || Ok(Call::get(self.url(path, query)?).header(AUTHORIZATION, token.clone()));
+            let make = || Ok(SourceCall::get(self.url(path, query)?).header(AUTHORIZATION, token.clone()));
             match self.http.json(&make, &|refusal| judged(refusal, judge)).await {
                 Err(error) if !renewed && error.kind() == SourceErrorKind::Unauthorized => {}
                 outcome => return outcome,
@@ -232,7 +232,7 @@ impl Source for GoogleDrive {
             };
             for renewed in [false, true] {
                 let token = self.account.token(renewed).await?;
-                let make = || Ok(Call::get(self.url(&path, &query)?).header(AUTHORIZATION, token.clone()));
+                let make = || Ok(SourceCall::get(self.url(&path, &query)?).header(AUTHORIZATION, token.clone()));
                 match self.http.download(&make, &|refusal| judged(refusal, Subject::File), file).await {
                     Err(error) if !renewed && error.kind() == SourceErrorKind::Unauthorized => {}
                     outcome => return outcome,

@@ -85,7 +85,7 @@ pub(crate) struct Http {
 }
 
 /// One request. Made anew for each attempt, because signatures hold the time.
-pub(crate) struct Call {
+pub(crate) struct SourceCall {
     pub(crate) method: Method,
     pub(crate) url: Url,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -101,11 +101,11 @@ pub(crate) struct Refusal {
     pub(crate) place: String,
 }
 
-pub(crate) type Maker<'a> = &'a (dyn Fn() -> Result<Call, SourceError> + Send + Sync);
+pub(crate) type Maker<'a> = &'a (dyn Fn() -> Result<SourceCall, SourceError> + Send + Sync);
 /// What a source makes of a refusal.
 pub(crate) type Judge<'a> = &'a (dyn Fn(&Refusal) -> SourceError + Send + Sync);
 
-impl Call {
+impl SourceCall {
     pub(crate) fn get(url: Url) -> Self {
         Self { method: Method::GET, url, headers: Vec::new(), body: None }
     }
@@ -162,7 +162,7 @@ impl Http {
         }
     }
 
-    async fn answer(&self, call: Call, judge: Judge<'_>) -> Result<Vec<u8>, SourceError> {
+    async fn answer(&self, call: SourceCall, judge: Judge<'_>) -> Result<Vec<u8>, SourceError> {
         let url = call.url.clone();
         let response = self.send(call, Some(self.limits.answer_timeout)).await?.map_err(|refusal| judged(&refusal, judge))?;
         match read(response, self.limits.answer_bytes).await {
@@ -192,7 +192,7 @@ impl Http {
         }
     }
 
-    async fn document(&self, call: Call, judge: Judge<'_>, file: &mut File, room: u64) -> Result<Fetched, SourceError> {
+    async fn document(&self, call: SourceCall, judge: Judge<'_>, file: &mut File, room: u64) -> Result<Fetched, SourceError> {
         let url = call.url.clone();
         let mut response = self.send(call, None).await?.map_err(|refusal| judged(&refusal, judge))?;
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -228,7 +228,7 @@ impl Http {
     }
 
     /// Sends a request, and follows redirects of a GET. With a timeout for the whole answer, or for its head alone.
-    async fn send(&self, mut call: Call, timeout: Option<Duration>) -> Result<Result<Response, Box<Refusal>>, SourceError> {
+    async fn send(&self, mut call: SourceCall, timeout: Option<Duration>) -> Result<Result<Response, Box<Refusal>>, SourceError> {
         for _ in 0..=self.limits.redirects {
             let url = call.url.clone();
             let blocked = |blocked: Blocked| SourceError::field(self.field, blocked.to_string()).with_contact(Contact::Blocked);

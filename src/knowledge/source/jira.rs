@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::config::{self, JiraConfig};
-use super::http::{Call, Http, HttpLimits, Refusal};
+use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::markup::{adf_to_html, escaped, write_page};
 use super::since::Since;
 use super::{
@@ -101,7 +101,7 @@ impl Jira {
     /// Asks who the user is.
     pub(super) async fn check_server(mut self) -> Result<String, SourceError> {
         self.http.limits = HttpLimits::once();
-        let make = || Ok(self.dressed(Call::get(self.url("myself")?)));
+        let make = || Ok(self.dressed(SourceCall::get(self.url("myself")?)));
         let user: User = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
         if user.account_id.is_some() || user.name.is_some() {
             return Ok("Jira takes the login".to_owned());
@@ -114,13 +114,13 @@ impl Jira {
     /// the project, or the user, as it begins and as it ends, and a list of changes as it ends.
     async fn check(&self) -> Result<(), SourceError> {
         let Some(project) = &self.project else {
-            let make = || Ok(self.dressed(Call::get(self.url("myself")?)));
+            let make = || Ok(self.dressed(SourceCall::get(self.url("myself")?)));
             return self.http.json::<Value>(&make, &|refusal| self.judged(refusal, None)).await.map(drop);
         };
         let make = || {
             let mut url = self.url("project/search")?;
             url.query_pairs_mut().append_pair("keys", project);
-            Ok(self.dressed(Call::get(url)))
+            Ok(self.dressed(SourceCall::get(url)))
         };
         let found: Projects = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
         let is_shown = found.values.iter().any(|found| found.key.eq_ignore_ascii_case(project));
@@ -131,7 +131,7 @@ impl Jira {
         self.base.join(&format!("rest/api/3/{path}")).map_err(|_| SourceError::field("base_url", "makes no URL"))
     }
 
-    fn dressed(&self, call: Call) -> Call {
+    fn dressed(&self, call: SourceCall) -> SourceCall {
         call.header(AUTHORIZATION, self.authorization.clone()).header(ACCEPT, HeaderValue::from_static("application/json"))
     }
 
@@ -141,7 +141,7 @@ impl Jira {
             body["nextPageToken"] = json!(page);
         }
         let body = body.to_string();
-        let make = || Ok(self.dressed(Call::post(self.url("search/jql")?, "application/json", body.clone())));
+        let make = || Ok(self.dressed(SourceCall::post(self.url("search/jql")?, "application/json", body.clone())));
         let found: Found = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
         let next = found.next_page_token.filter(|_| found.is_last != Some(true));
         if found.is_last == Some(false) && next.is_none() {
@@ -172,7 +172,7 @@ impl Jira {
         let make = || {
             let mut url = self.url(&format!("issue/{id}"))?;
             url.set_query(Some("fields=summary,description,issuetype,status,labels,created,updated"));
-            Ok(self.dressed(Call::get(url)))
+            Ok(self.dressed(SourceCall::get(url)))
         };
         let issue: Issue = self.http.json(&make, &|refusal| self.judged(refusal, Some(item))).await?;
         let fields = &issue.fields;
@@ -194,7 +194,7 @@ impl Jira {
             let make = || {
                 let mut url = self.url(&format!("issue/{id}/comment"))?;
                 url.set_query(Some(&format!("orderBy=created&maxResults={COMMENTS}&startAt={start}")));
-                Ok(self.dressed(Call::get(url)))
+                Ok(self.dressed(SourceCall::get(url)))
             };
             let page: Comments = self.http.json(&make, &|refusal| self.judged(refusal, Some(item))).await?;
             if start == 0 && !page.comments.is_empty() {

@@ -17,7 +17,7 @@ use url::Url;
 
 use super::config::{self, S3Config};
 use super::credentials::secret_header;
-use super::http::{Call, Http, HttpLimits, Refusal};
+use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::{Contact, Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
 use sign::{KEPT_IN_PATH, KEPT_IN_QUERY, Keys};
 
@@ -59,7 +59,7 @@ impl S3 {
         Ok(Self { http, keys, bucket: bucket.clone(), prefix: config.prefix.clone(), region, base })
     }
 
-    fn call(&self, path: &str, query: &[(&str, &str)]) -> Result<Call, SourceError> {
+    fn call(&self, path: &str, query: &[(&str, &str)]) -> Result<SourceCall, SourceError> {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{}", url.path(), utf8_percent_encode(path, KEPT_IN_PATH)));
         if !query.is_empty() {
@@ -69,7 +69,7 @@ impl S3 {
             url.set_query(Some(&query.join("&")));
         }
         let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-        let mut call = Call::get(url);
+        let mut call = SourceCall::get(url);
         for (name, value) in sign::headers(&call.url, &self.keys, &self.region, &time) {
             call = call.header(HeaderName::from_static(name), header(name, &value)?);
         }

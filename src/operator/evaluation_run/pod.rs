@@ -9,7 +9,7 @@ use slipway_api::ids;
 use slipway_evaluation::wire::{Report, Request, Target};
 
 use super::plan::{Cause, Said, excerpt};
-use crate::control_port::{self, Answer, Call, Fault, Sign};
+use crate::control_port::{self, Answer, Fault, PodCall, Sign};
 
 /// A report has the results of all cases.
 const MAX_REPORT_BYTES: usize = 16 * 1024 * 1024;
@@ -111,7 +111,7 @@ impl Ports {
 
     async fn call(&self, address: SocketAddr, method: Method, path: &str, body: Bytes, most: usize) -> Result<Answer, String> {
         let Some(token) = (self.sign)(&self.audience) else { return Err("there is no token for it".to_owned()) };
-        let call = Call { method, path, token: &token, body, max_answer_bytes: most };
+        let call = PodCall { method, path, token: &token, body, max_answer_bytes: most };
         control_port::call(address, call).await.map_err(|fault: Fault| fault.to_string())
     }
 }

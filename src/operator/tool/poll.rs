@@ -20,7 +20,7 @@ use super::Controller;
 use super::approval::{OfferedTools, Pod, ToolChanges, is_digest};
 use crate::agent;
 use crate::context::Context;
-use crate::control_port::{self, Call, Fault};
+use crate::control_port::{self, Fault, PodCall};
 
 /// How often it is looked who is to be asked. It costs the manager a look at its caches.
 const ROUND_INTERVAL: Duration = Duration::from_secs(10);
@@ -110,7 +110,7 @@ fn note(controller: &Controller, poll: &Poll, mut answer: PolledTools) {
 
 /// Asks an agent for its status. Of what it says, all may be untrue.
 pub async fn ask(address: SocketAddr, token: &str) -> Result<PolledTools, Fault> {
-    let call = Call { method: Method::GET, path: "/control/status", token, body: Bytes::new(), max_answer_bytes: MAX_ANSWER_BYTES };
+    let call = PodCall { method: Method::GET, path: "/control/status", token, body: Bytes::new(), max_answer_bytes: MAX_ANSWER_BYTES };
     let answer = control_port::call(address, call).await?;
     if answer.status != StatusCode::OK {
         return Err(Fault::Refused(answer.status));

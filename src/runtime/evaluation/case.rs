@@ -10,7 +10,7 @@ use slipway_evaluation::wire::{Case, CaseResult, EXCERPT_BYTES_MAX, Request, Sco
 use slipway_evaluation::{Turn, prompt_versions};
 use slipway_models::{Message, Usage};
 
-use super::Limits;
+use super::EvaluationLimits;
 use super::excerpt::Excerpts;
 use super::judge::Judge;
 use super::remote::{Heard, Patience, Remote, Target};
@@ -24,7 +24,7 @@ use crate::turn::{Caller, Order, Rehearsal, Rehearsed, Said, Unanswered, rehears
 /// What all cases of a run share.
 pub(super) struct Bench {
     pub(super) request: Request,
-    pub(super) limits: Limits,
+    pub(super) limits: EvaluationLimits,
     /// The one that rehearses.
     agent: Agent,
     /// The one that answers, if it is another process.
@@ -55,7 +55,7 @@ struct Unknown {
 
 impl Bench {
     /// Says what is wrong with the judge, if anything is.
-    pub(super) fn new(agent: &Agent, target: Option<Arc<Target>>, mut request: Request, limits: Limits) -> Result<Self, String> {
+    pub(super) fn new(agent: &Agent, target: Option<Arc<Target>>, mut request: Request, limits: EvaluationLimits) -> Result<Self, String> {
         let mut scorers = Vec::new();
         request.scorers.retain(|scorer| {
             !scorers.contains(scorer) && {

@@ -11,7 +11,7 @@ use slipway_models::{Message, Model, Piece, Request, Usage};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::Limits;
+use super::EvaluationLimits;
 use crate::record::Recorder;
 
 /// An answer is short; models that think before it need more.
@@ -40,7 +40,7 @@ impl Judge {
     pub(super) fn open(
         uri: &str,
         variables: &dyn Fn(&str) -> Option<String>,
-        limits: Limits,
+        limits: EvaluationLimits,
         recorder: Recorder,
         meters: Recorder,
     ) -> Result<Self, String> {

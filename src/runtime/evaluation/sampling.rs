@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::Limits;
+use super::EvaluationLimits;
 use super::judge::Judge;
 use super::scoring::{Scoring, tokens};
 use crate::agent;
@@ -31,7 +31,8 @@ const MAX_CALLS: usize = 32;
 /// What was said before the question, for what it refers to.
 const MAX_EARLIER: usize = 4;
 const MAX_EARLIER_BYTES: usize = 2 * 1024;
-const LIMITS: Limits = Limits { cases: 1, judge_calls: 1, judge_timeout: Duration::from_secs(30), case_timeout: Duration::from_mins(2) };
+const LIMITS: EvaluationLimits =
+    EvaluationLimits { cases: 1, judge_calls: 1, judge_timeout: Duration::from_secs(30), case_timeout: Duration::from_mins(2) };
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// For how long scores wait for a database that is away.
 const MAX_WRITE_WAIT: Duration = Duration::from_secs(30);

@@ -17,7 +17,8 @@ use crate::record::Recorder;
 use crate::settings::ModelId;
 use crate::telemetry::Telemetry;
 
-const LIMITS: Limits = Limits { cases: 1, judge_calls: 2, judge_timeout: Duration::from_secs(2), case_timeout: Duration::from_secs(20) };
+const LIMITS: EvaluationLimits =
+    EvaluationLimits { cases: 1, judge_calls: 2, judge_timeout: Duration::from_secs(2), case_timeout: Duration::from_secs(20) };
 
 /// A model server that answers by the judge's instructions, with a pause in milliseconds after each ten characters. Asked once more,
 /// it has thought better of it.
@@ -42,11 +43,11 @@ fn server(pause: u32) -> Server {
     mock_llm(&config)
 }
 
-fn judge(server: &Server, limits: Limits) -> Judge {
+fn judge(server: &Server, limits: EvaluationLimits) -> Judge {
     judge_under(Guards::none(), server, limits)
 }
 
-fn judge_under(guards: Guards, server: &Server, limits: Limits) -> Judge {
+fn judge_under(guards: Guards, server: &Server, limits: EvaluationLimits) -> Judge {
     rustls::crypto::ring::default_provider().install_default().ok();
     let telemetry = Telemetry::off();
     let model = ModelId { provider: Provider::Stub, id: "stub-echo".into() };
@@ -100,12 +101,12 @@ async fn a_judge_that_a_policy_does_not_allow_is_not_asked() {
 #[tokio::test]
 async fn a_judge_has_so_long_for_a_call_and_for_a_case() {
     let server = server(400);
-    let slow = judge(&server, Limits { judge_timeout: Duration::from_millis(600), ..LIMITS });
+    let slow = judge(&server, EvaluationLimits { judge_timeout: Duration::from_millis(600), ..LIMITS });
     let Asked { judged, used } = ask(&slow, "good").await;
     assert_eq!(judged, Err("the judge took too long to answer".to_owned()));
     assert!(used.input_tokens > 0, "what was cut off is paid for: {used:?}");
     // Nobody waits for a place longer than a case may take.
-    let none = judge(&server, Limits { judge_calls: 0, ..LIMITS });
+    let none = judge(&server, EvaluationLimits { judge_calls: 0, ..LIMITS });
     let question = Question { system: "good".into(), user: String::new() };
     let asked = none.ask(Scorer::Safety, question, Instant::now() + Duration::from_millis(100)).await;
     assert_eq!(asked.judged, Err("the time for judging this case ran out".to_owned()));

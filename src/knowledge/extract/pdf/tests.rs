@@ -13,7 +13,7 @@ mod quality;
 mod tables;
 
 fn pdf() -> Pdf {
-    Pdf::new(Limits::default(), "eng").unwrap()
+    Pdf::new(PdfLimits::default(), "eng").unwrap()
 }
 
 fn extract(pdf: &Pdf, file: &Path) -> Result<(Vec<Block>, Summary), Unreadable> {

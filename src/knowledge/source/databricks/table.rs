@@ -10,7 +10,7 @@ use url::Url;
 
 use super::{Server, judged};
 use crate::source::config::DatabricksConfig;
-use crate::source::http::{Call, Refusal};
+use crate::source::http::{Refusal, SourceCall};
 use crate::source::{Fetched, Item, MAX_DOCUMENT_BYTES, Page, SourceError};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -95,10 +95,10 @@ impl Table {
                 _ => refusal.other(""),
             };
             // The links live for minutes only; a part that cannot be had by then takes the whole statement again.
-            bytes += server.http.download(&|| Ok(Call::get(url.clone())), &judge, file).await?.bytes;
+            bytes += server.http.download(&|| Ok(SourceCall::get(url.clone())), &judge, file).await?.bytes;
             let Some(next) = link.next_chunk_index else { break };
             let path = format!("api/2.0/sql/statements/{}/result/chunks/{next}", statement.id);
-            piece = server.http.json(&|| Ok(server.dressed(Call::get(server.url(&path)?))), &judged).await?;
+            piece = server.http.json(&|| Ok(server.dressed(SourceCall::get(server.url(&path)?))), &judged).await?;
         }
         Ok(Fetched { bytes, content_type: Some("text/csv".to_owned()) })
     }
@@ -109,7 +109,7 @@ impl Table {
             "wait_timeout": "30s", "on_wait_timeout": "CONTINUE", "byte_limit": MAX_DOCUMENT_BYTES + 1,
         })
         .to_string();
-        let make = || Ok(server.dressed(Call::post(server.url("api/2.0/sql/statements")?, "application/json", body.clone())));
+        let make = || Ok(server.dressed(SourceCall::post(server.url("api/2.0/sql/statements")?, "application/json", body.clone())));
         let judge = |refusal: &Refusal| match refusal.status.as_u16() {
             400 | 404 => SourceError::field("path", "is no table that the warehouse of warehouse_id can read"),
             _ => judged(refusal),
@@ -123,12 +123,12 @@ impl Table {
         while matches!(statement.status.state.as_str(), "PENDING" | "RUNNING") {
             if began.elapsed() > STATEMENT_TIMEOUT {
                 let cancel = format!("{path}/cancel");
-                let make = || Ok(server.dressed(Call::post(server.url(&cancel)?, "application/json", String::new())));
+                let make = || Ok(server.dressed(SourceCall::post(server.url(&cancel)?, "application/json", String::new())));
                 server.http.bytes(&make, &judged).await.ok();
                 return Err(SourceError::unavailable(format!("the table is not read within {} s", STATEMENT_TIMEOUT.as_secs())));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
-            statement = server.http.json(&|| Ok(server.dressed(Call::get(server.url(&path)?))), &judged).await?;
+            statement = server.http.json(&|| Ok(server.dressed(SourceCall::get(server.url(&path)?))), &judged).await?;
         }
         match statement.status.state.as_str() {
             "SUCCEEDED" => Ok(statement),

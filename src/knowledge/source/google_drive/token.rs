@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 
 use crate::source::credentials::secret_header;
-use crate::source::http::{Call, Http, HttpLimits};
+use crate::source::http::{Http, HttpLimits, SourceCall};
 use crate::source::{Credentials, SourceError, Surroundings};
 
 const KEY: &str = "service_account.json";
@@ -80,7 +80,7 @@ impl ServiceAccount {
             let assertion = self.assertion(Timestamp::now().as_second())?;
             let fields = [("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"), ("assertion", assertion.as_str())];
             let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-            Ok(Call::post(self.token_url.clone(), "application/x-www-form-urlencoded", body))
+            Ok(SourceCall::post(self.token_url.clone(), "application/x-www-form-urlencoded", body))
         };
         let answer: Answer = self
             .http

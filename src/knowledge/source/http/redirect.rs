@@ -4,9 +4,9 @@
 use reqwest::header::{AUTHORIZATION, COOKIE};
 use url::Url;
 
-use super::{Call, SourceError};
+use super::{SourceCall, SourceError};
 
-pub(super) fn follow(call: Call, location: &str) -> Result<Call, SourceError> {
+pub(super) fn follow(call: SourceCall, location: &str) -> Result<SourceCall, SourceError> {
     let place = slipway_egress::redacted(&call.url);
     let next = call.url.join(location).map_err(|_| SourceError::broken(format!("{place} redirects to what is no URL")))?;
     if call.url.scheme() == "https" && next.scheme() != "https" {
@@ -15,7 +15,7 @@ pub(super) fn follow(call: Call, location: &str) -> Result<Call, SourceError> {
     let origin = |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default());
     let stays = origin(&call.url) == origin(&next);
     let headers = call.headers.into_iter().filter(|(name, _)| stays || (name != AUTHORIZATION && name != COOKIE)).collect();
-    Ok(Call { url: next, headers, ..call })
+    Ok(SourceCall { url: next, headers, ..call })
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
             ("http://wiki.example.com/file", None),
             ("file:///etc/passwd", None),
         ] {
-            let call = Call::get("https://wiki.example.com/file".parse().unwrap())
+            let call = SourceCall::get("https://wiki.example.com/file".parse().unwrap())
                 .header(AUTHORIZATION, HeaderValue::from_static("Bearer abc"))
                 .header(ACCEPT, HeaderValue::from_static("*/*"));
             let headers = follow(call, location).ok().map(|call| call.headers.len());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::http::{Call, Http, HttpLimits};
+use super::super::http::{Http, HttpLimits, SourceCall};
 use super::scripted::{Scripted, ScriptedAnswer};
 use super::*;
 
@@ -21,12 +21,12 @@ fn http() -> Http {
 }
 
 async fn get(server: &Scripted, http: &Http) -> Result<Vec<u8>, SourceError> {
-    http.bytes(&|| Ok(Call::get(server.url.parse().unwrap())), &|refusal| refusal.other("")).await
+    http.bytes(&|| Ok(SourceCall::get(server.url.parse().unwrap())), &|refusal| refusal.other("")).await
 }
 
 async fn download(server: &Scripted, http: &Http) -> (Result<u64, SourceError>, Vec<u8>) {
     let mut file = tempfile::tempfile().unwrap();
-    let make = || Ok(Call::get(server.url.parse().unwrap()));
+    let make = || Ok(SourceCall::get(server.url.parse().unwrap()));
     let outcome = http.download(&make, &|refusal| refusal.other(""), &mut file).await;
     (outcome.map(|fetched| fetched.bytes), read(&mut file))
 }
@@ -74,7 +74,7 @@ async fn a_server_that_says_nothing_is_given_up() {
     let mut http = http();
     http.limits.answer_timeout = Duration::from_millis(200);
     let began = Instant::now();
-    let error = http.bytes(&|| Ok(Call::get(url.parse().unwrap())), &|refusal| refusal.other("")).await.unwrap_err();
+    let error = http.bytes(&|| Ok(SourceCall::get(url.parse().unwrap())), &|refusal| refusal.other("")).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     assert!(began.elapsed() >= Duration::from_millis(800), "four attempts: {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -111,7 +111,7 @@ async fn redirects_take_no_credentials_along_and_are_limited() {
     let server = Scripted::start(move |_, _| ScriptedAnswer::status(&away)).await;
     let make = || {
         let secret = reqwest::header::HeaderValue::from_static("Bearer abc");
-        Ok(Call::get(server.url.parse().unwrap()).header(reqwest::header::AUTHORIZATION, secret))
+        Ok(SourceCall::get(server.url.parse().unwrap()).header(reqwest::header::AUTHORIZATION, secret))
     };
     assert_eq!(http().bytes(&make, &|refusal| refusal.other("")).await.unwrap(), b"file");
     assert!(server.asked()[0].headers.contains_key("authorization"));

@@ -100,7 +100,7 @@ fn pictures_are_told_where_tesseract_is_missing() {
 #[test]
 fn pictures_beyond_the_limit_are_told() {
     let folder = pictures();
-    let limits = Limits { ocr_pages: 0, ..Limits::default() };
+    let limits = PdfLimits { ocr_pages: 0, ..PdfLimits::default() };
     let (_, summary) = extract(&Pdf::new(limits, "eng").unwrap(), &folder.path().join("picture.pdf")).unwrap();
     assert_eq!(summary.notes, ["page 2 is an image and was not read: 0 pages of a document are"]);
 }
@@ -108,7 +108,7 @@ fn pictures_beyond_the_limit_are_told() {
 #[test]
 fn ocr_that_takes_too_long_is_ended_and_told() {
     let folder = pictures();
-    let limits = Limits { ocr_page_time: Duration::from_millis(20), ..Limits::default() };
+    let limits = PdfLimits { ocr_page_time: Duration::from_millis(20), ..PdfLimits::default() };
     let (_, summary) = extract(&Pdf::new(limits, "eng").unwrap(), &folder.path().join("picture.pdf")).unwrap();
     assert!(summary.notes[0].starts_with("page 2 is an image and was not read: it took more than"), "{summary:?}");
 }
@@ -143,7 +143,7 @@ fn ten_thousand_pages_are_read_and_one_more_is_refused() {
 #[test]
 fn more_text_than_the_limit_is_too_large() {
     let folder = made("columns", folder());
-    let limits = Limits { text_bytes: 3000, ..Limits::default() };
+    let limits = PdfLimits { text_bytes: 3000, ..PdfLimits::default() };
     let error = extract(&Pdf::new(limits, "eng").unwrap(), &folder.path().join("columns.pdf")).unwrap_err();
     assert_eq!(error.to_string(), "the document is too large: it has more than 3000 bytes of text");
 }

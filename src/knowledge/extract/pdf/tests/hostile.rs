@@ -184,7 +184,7 @@ fn a_page_that_swells_a_thousandfold_is_bounded() {
     let line = b"BT /F 12 Tf 72 700 Td (bomb bomb bomb bomb) Tj ET\n".repeat(1000);
     let bomb = deflated(std::iter::repeat_n(line, 20_000));
     assert!(bomb.len() < 8 << 20);
-    let limits = Limits { page_time: Duration::from_secs(3), ..Limits::default() };
+    let limits = PdfLimits { page_time: Duration::from_secs(3), ..PdfLimits::default() };
     let (_folder, file) = written(&page(stream(&bomb, "/Filter /FlateDecode")));
     let began = Instant::now();
     let result = extract(&Pdf::new(limits, "eng").unwrap(), &file);
