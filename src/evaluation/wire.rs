@@ -22,7 +22,7 @@ pub const CALLBACK_SCORES_MAX: usize = 16;
 
 /// A run to begin, or to go on with: what was scored before is not scored again, unless the run is to begin anew.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct RunRequest {
     /// The EvaluationRun's id: `ev_` and a ULID.
     pub run_id: String,
     /// The id of the agent.

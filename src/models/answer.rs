@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fault::ModelFault;
-use crate::message::{Request, ToolCall};
+use crate::message::{ModelRequest, ToolCall};
 use crate::provider::Provider;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +53,7 @@ pub type Answer = Pin<Box<dyn Stream<Item = Result<Piece, ModelFault>> + Send>>;
 
 pub trait Model: Send + Sync {
     /// Nothing is sent before the answer is polled; dropping it ends the call. A fault ends the stream.
-    fn answer(&self, request: Request) -> Answer;
+    fn answer(&self, request: ModelRequest) -> Answer;
     fn provider(&self) -> Provider;
     fn id(&self) -> &str;
     /// The context window in tokens, for prompt and answer together.

@@ -8,7 +8,7 @@ use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
-use crate::message::{Content, Message, Request, Role, ToolSpec};
+use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
@@ -30,7 +30,7 @@ impl Anthropic {
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key, place })
     }
 
-    fn body(&self, request: &Request) -> Value {
+    fn body(&self, request: &ModelRequest) -> Value {
         let mut body = json!({
             "model": self.id,
             "messages": request.messages.iter().map(write).collect::<Value>(),
@@ -93,7 +93,7 @@ fn write(message: &Message) -> Value {
 }
 
 impl ProviderApi for Anthropic {
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| self.place.missing())?;
             Ok(ProviderCall::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
@@ -184,7 +184,7 @@ mod tests {
         let model = Anthropic::open("claude-sonnet-4-5", PLACE, &|_| None).unwrap();
         let call = ToolCall { id: "f:1".into(), name: "f".into(), arguments: json!("no object"), signature: None };
         let result = ToolResult { id: "f:1".into(), name: "f".into(), content: "failed".into(), is_error: true };
-        let request = Request {
+        let request = ModelRequest {
             system: Some("s".into()),
             messages: vec![
                 Message::user("hi"),
@@ -192,7 +192,7 @@ mod tests {
                 Message { role: Role::User, content: vec![Content::Text { text: "and".into() }, Content::ToolResult(result)] },
             ],
             tools: vec![ToolSpec { name: "f".into(), description: "d".into(), schema: json!({"type": "object"}) }],
-            ..Request::default()
+            ..ModelRequest::default()
         };
         let id = draft::portable("f:1");
         assert_eq!(
@@ -211,10 +211,10 @@ mod tests {
             })
         );
         // The last round of an agent, where it has to answer: its calls are still there, its tools are not offered.
-        let last = model.body(&Request { tools: Vec::new(), ..request });
+        let last = model.body(&ModelRequest { tools: Vec::new(), ..request });
         assert_eq!((&last["tools"][0]["name"], last["tools"].as_array().unwrap().len()), (&json!("f"), 1));
         assert_eq!(last["tool_choice"], json!({"type": "none"}));
-        let plain = model.body(&Request { messages: vec![Message::user("hi")], ..Request::default() });
+        let plain = model.body(&ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() });
         assert!(plain.get("tools").is_none() && plain.get("tool_choice").is_none(), "{plain}");
     }
 }

@@ -10,7 +10,7 @@ use crate::aws::{self, Credentials, Scope};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::{FaultKind, ModelFault};
-use crate::message::{Content, Message, Request, Role, ToolSpec};
+use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
 use crate::settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
@@ -49,7 +49,7 @@ impl Bedrock {
     }
 }
 
-fn body(request: &Request) -> Value {
+fn body(request: &ModelRequest) -> Value {
     let mut body = json!({"messages": request.messages.iter().map(write).collect::<Value>()});
     if let Some(system) = request.system.as_deref().filter(|system| !system.trim().is_empty()) {
         body["system"] = json!([{"text": system}]);
@@ -106,7 +106,7 @@ fn write(message: &Message) -> Value {
 }
 
 impl ProviderApi for Bedrock {
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move {
             let (url, region) = self.place.as_ref().ok_or_else(|| {
                 ModelFault::new(
@@ -211,7 +211,7 @@ mod tests {
     fn a_request_is_written_as_the_api_takes_it() {
         let call = ToolCall { id: "1".into(), name: "f".into(), arguments: json!({"x": 1}), signature: None };
         let result = ToolResult { id: "1".into(), name: "f".into(), content: String::new(), is_error: true };
-        let request = Request {
+        let request = ModelRequest {
             system: Some("s".into()),
             messages: vec![
                 Message::user("hi"),
@@ -220,7 +220,7 @@ mod tests {
             ],
             tools: vec![ToolSpec { name: "f".into(), description: String::new(), schema: json!({"type": "object"}) }],
             max_output_tokens: Some(9),
-            ..Request::default()
+            ..ModelRequest::default()
         };
         assert_eq!(
             body(&request),
@@ -236,11 +236,11 @@ mod tests {
             })
         );
         // The last round of an agent, where it has to answer: its calls are still there, its tools are not offered.
-        let last = body(&Request { tools: Vec::new(), ..request });
+        let last = body(&ModelRequest { tools: Vec::new(), ..request });
         let declared = &last["toolConfig"]["tools"];
         assert_eq!((&declared[0]["toolSpec"]["name"], declared.as_array().unwrap().len()), (&json!("f"), 1));
         assert_eq!(declared[0]["toolSpec"]["inputSchema"], json!({"json": {"type": "object"}}));
-        let plain = body(&Request { messages: vec![Message::user("hi")], ..Request::default() });
+        let plain = body(&ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() });
         assert!(plain.get("toolConfig").is_none(), "{plain}");
     }
 
@@ -252,7 +252,7 @@ mod tests {
             _ => None,
         };
         let model = Bedrock::open("arn:aws:bedrock:eu-west-1:1:inference-profile/eu.x-v1:0", &variables).unwrap();
-        let request = Request::default();
+        let request = ModelRequest::default();
         let call = model.write(&request).await.unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!(
             call.url.as_str(),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::answer::{Answer, Model, Piece};
 use crate::fault::{FaultKind, ModelFault};
-use crate::message::Request;
+use crate::message::ModelRequest;
 use crate::provider::Provider;
 use crate::refusal::redacted;
 use crate::transport::{Attempts, ProviderCall, Transport};
@@ -28,7 +28,7 @@ pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = Result<ProviderCal
 
 pub(crate) trait ProviderApi: Send + Sync + 'static {
     /// Writes the request. Called for each attempt, because signatures and tokens expire.
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a>;
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a>;
     fn framing(&self) -> Framing;
     fn reader(&self) -> Box<dyn EventReader>;
 }
@@ -56,7 +56,7 @@ pub(crate) struct RemoteModel<W> {
 }
 
 impl<W: ProviderApi> Model for RemoteModel<W> {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: ModelRequest) -> Answer {
         let exchange = Exchange {
             wire: self.wire.clone(),
             transport: self.transport.clone(),
@@ -87,7 +87,7 @@ impl<W: ProviderApi> Model for RemoteModel<W> {
 struct Exchange<W> {
     wire: Arc<W>,
     transport: Arc<Transport>,
-    request: Request,
+    request: ModelRequest,
     incoming: Option<OpenResponse>,
     /// Pieces that were read and not emitted yet.
     pieces: Pieces,

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces};
-use crate::message::{Content, Message, Request, Role, ToolCall, ToolSpec};
+use crate::message::{Content, Message, ModelRequest, Role, ToolCall, ToolSpec};
 use crate::wire::Event;
 
 /// The signature for a call of another provider's model, where one is required.
 const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(crate) fn body(id: &str, request: &Request) -> Value {
+pub(crate) fn body(id: &str, request: &ModelRequest) -> Value {
     let signed = id.contains("gemini-3");
     let mut body = json!({"contents": request.messages.iter().map(|message| write(message, signed)).collect::<Value>()});
     if let Some(system) = request.system.as_deref().filter(|system| !system.is_empty()) {
@@ -180,7 +180,7 @@ mod tests {
             })
         };
         let result = ToolResult { id: "g1".into(), name: "f".into(), content: "2".into(), is_error: false };
-        let request = Request {
+        let request = ModelRequest {
             system: Some("s".into()),
             messages: vec![
                 Message::user("hi"),
@@ -193,7 +193,7 @@ mod tests {
                 ToolSpec { name: "g".into(), description: "d".into(), schema: json!({"type": "object"}) },
             ],
             max_output_tokens: Some(9),
-            ..Request::default()
+            ..ModelRequest::default()
         };
         let unsigned = json!({"functionCall": {"name": "f", "args": {"x": 1}}});
         let mut expected = json!({

@@ -6,7 +6,7 @@ use url::Url;
 use crate::exchange::{EventReader, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::gemini;
-use crate::message::Request;
+use crate::message::ModelRequest;
 use crate::settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::Framing;
@@ -26,7 +26,7 @@ impl GoogleAi {
 }
 
 impl ProviderApi for GoogleAi {
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| settings::missing("GOOGLE_API_KEY"))?;
             Ok(ProviderCall::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))

@@ -1,5 +1,5 @@
 //! Chat and embedding models: one trait each, one file per provider. `open` builds a `Model` from a provider's name and the
-//! environment; a `Request` goes in, `Piece`s are streamed out. Connections, timeouts, retries and framing are shared by all
+//! environment; a `ModelRequest` goes in, `Piece`s are streamed out. Connections, timeouts, retries and framing are shared by all
 //! providers (`transport`, `exchange`, `wire`); each provider writes requests and reads events.
 
 mod answer;
@@ -29,7 +29,7 @@ mod wire;
 
 pub use answer::{Answer, Model, Piece, Stop, Usage};
 pub use fault::{FaultKind, ModelFault};
-pub use message::{Content, Message, Request, Role, ToolCall, ToolResult, ToolSpec};
+pub use message::{Content, Message, ModelRequest, Role, ToolCall, ToolResult, ToolSpec};
 pub use prices::cost;
 pub use provider::{Provider, open, open_own, open_uri};
 pub use wire::EventReader;

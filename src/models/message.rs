@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const REMOVED_TOOL: &str = "Not available any more. Answer with what is known.";
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Request {
+pub struct ModelRequest {
     pub system: Option<String>,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolSpec>,
@@ -20,7 +20,7 @@ pub struct Request {
     pub stop: Vec<String>,
 }
 
-impl Request {
+impl ModelRequest {
     /// The tools to declare. Some providers refuse a conversation with calls if no tool is declared; then the tools that were
     /// called are declared, with a description that says that they are not available.
     pub(crate) fn declared(&self) -> Cow<'_, [ToolSpec]> {
@@ -129,7 +129,7 @@ mod tests {
             (vec![], history.clone(), vec!["add", "look_up", "lost"]),
             (vec![own], history, vec!["own"]),
         ] {
-            let request = Request { messages, tools, ..Request::default() };
+            let request = ModelRequest { messages, tools, ..ModelRequest::default() };
             assert_eq!(request.declared().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), expected);
         }
     }

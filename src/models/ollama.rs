@@ -8,7 +8,7 @@ use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
-use crate::message::{Content, Message, Request, Role, ToolCall};
+use crate::message::{Content, Message, ModelRequest, Role, ToolCall};
 use crate::openai;
 use crate::settings::{self, Variables};
 use crate::transport::ProviderCall;
@@ -26,7 +26,7 @@ impl Ollama {
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "api/chat")?, window })
     }
 
-    fn body(&self, request: &Request) -> Value {
+    fn body(&self, request: &ModelRequest) -> Value {
         let mut messages = Vec::new();
         if let Some(system) = &request.system {
             messages.push(json!({"role": "system", "content": system}));
@@ -69,7 +69,7 @@ fn write(message: &Message, messages: &mut Vec<Value>) {
 }
 
 impl ProviderApi for Ollama {
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move { Ok(ProviderCall::json(self.url.clone(), &self.body(request))) })
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let model = Ollama::open("llama3.2", 8192, &|_| None).unwrap();
         let call = ToolCall { id: "1".into(), name: "f".into(), arguments: json!({"x": 1}), signature: None };
         let result = ToolResult { id: "1".into(), name: "f".into(), content: "2".into(), is_error: false };
-        let request = Request {
+        let request = ModelRequest {
             messages: vec![
                 Message::user("hi"),
                 Message { role: Role::Assistant, content: vec![Content::ToolCall(call)] },
@@ -143,7 +143,7 @@ mod tests {
             ],
             max_output_tokens: Some(9),
             stop: vec!["END".into()],
-            ..Request::default()
+            ..ModelRequest::default()
         };
         assert_eq!(
             model.body(&request),

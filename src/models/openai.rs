@@ -10,7 +10,7 @@ use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
-use crate::message::{Content, Message, Request, Role, ToolSpec};
+use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
 use crate::settings::{self, Place, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
@@ -35,7 +35,7 @@ impl OpenAi {
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "chat/completions")?, key, place, own })
     }
 
-    fn body(&self, request: &Request) -> Value {
+    fn body(&self, request: &ModelRequest) -> Value {
         let mut messages = Vec::new();
         if let Some(system) = &request.system {
             messages.push(json!({"role": "system", "content": system}));
@@ -64,7 +64,7 @@ impl OpenAi {
 }
 
 impl ProviderApi for OpenAi {
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move {
             let call = ProviderCall::json(self.url.clone(), &self.body(request));
             match &self.key {
@@ -294,7 +294,7 @@ mod tests {
         let model = |base: &str| OpenAi::open("m", PLACE, &|name| (name == PLACE.base).then(|| base.to_owned())).unwrap();
         let call = ToolCall { id: "1".into(), name: "f".into(), arguments: json!({"x": 1}), signature: None };
         let result = ToolResult { id: "1".into(), name: "f".into(), content: "2".into(), is_error: false };
-        let request = Request {
+        let request = ModelRequest {
             system: Some("s".into()),
             messages: vec![
                 Message::user("hi"),

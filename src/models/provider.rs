@@ -159,7 +159,7 @@ mod tests {
     use futures::StreamExt;
 
     use super::*;
-    use crate::message::{Message, Request};
+    use crate::message::{Message, ModelRequest};
 
     #[test]
     fn providers_are_known_by_their_names() {
@@ -214,7 +214,7 @@ mod tests {
                 _ => None,
             };
             let model = open_own(Provider::OpenAi, "m", &variables).unwrap();
-            let request = Request { messages: vec![Message::user("hi")], ..Request::default() };
+            let request = ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() };
             let pieces: Vec<_> = model.answer(request).collect().await;
             let [Err(fault)] = &pieces[..] else { panic!("{pieces:?}") };
             assert!(*fault.kind() == FaultKind::MissingKey && fault.message().contains(named), "{base:?} {key:?}: {fault}");
@@ -231,7 +231,7 @@ mod tests {
         ] {
             let variables = |name: &str| (name == "AWS_REGION").then(|| "us-east-1".to_owned());
             let model = open(provider, "some-model", &variables).unwrap();
-            let request = Request { messages: vec![Message::user("hi")], ..Request::default() };
+            let request = ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() };
             let pieces: Vec<_> = model.answer(request).collect().await;
             let [Err(fault)] = &pieces[..] else { panic!("{pieces:?}") };
             assert_eq!(*fault.kind(), FaultKind::MissingKey);

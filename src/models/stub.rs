@@ -7,7 +7,7 @@ use futures::stream;
 
 use crate::answer::{Answer, Model, Piece, Stop, Usage};
 use crate::fault::{FaultKind, ModelFault};
-use crate::message::{Content, Request};
+use crate::message::{Content, ModelRequest};
 use crate::provider::Provider;
 
 const PREFIX: &str = "Echo: ";
@@ -28,7 +28,7 @@ struct Echo {
 }
 
 impl Model for Echo {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: ModelRequest) -> Answer {
         let said = last_text(&request);
         let input_tokens = words(said);
         let usage = Usage { input_tokens, output_tokens: input_tokens + words(PREFIX), cached_input_tokens: 0 };
@@ -59,7 +59,7 @@ impl Model for Echo {
 }
 
 /// The last text of the user, borrowed: this path runs tens of thousands of times a second in benchmarks.
-fn last_text(request: &Request) -> &str {
+fn last_text(request: &ModelRequest) -> &str {
     let contents = request.messages.last().map_or(&[][..], |message| &message.content);
     contents
         .iter()
@@ -95,7 +95,7 @@ mod tests {
             (" é\u{3000}字 ", &["Echo:  ", "é\u{3000}", "字 "], 2),
             (" ", &["Echo:  "], 0),
         ] {
-            let request = Request { messages: vec![Message::user("before"), Message::user(message)], ..Request::default() };
+            let request = ModelRequest { messages: vec![Message::user("before"), Message::user(message)], ..ModelRequest::default() };
             let pieces: Vec<_> = open("stub-echo", 1000).unwrap().answer(request).map(Result::unwrap).collect().await;
             let mut expected: Vec<_> = fragments.iter().map(|text| Piece::Text((*text).into())).collect();
             expected.push(Piece::Usage(Usage { input_tokens: tokens, output_tokens: tokens + 1, cached_input_tokens: 0 }));

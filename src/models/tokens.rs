@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::fault::{FaultKind, ModelFault};
-use crate::message::{Content, Message, Request, Role};
+use crate::message::{Content, Message, ModelRequest, Role};
 use crate::provider::Provider;
 
 mod shorten;
@@ -45,7 +45,7 @@ pub fn estimate(bytes: u64) -> u64 {
 /// Fits the conversation, with system prompt and tools, into the window minus `reserve` tokens. A turn extends from one user
 /// message to the next; a round is one message of the model with the results of its tools, which stay together. The fault
 /// says what is too long, and by how much.
-pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve: u32) -> Result<Fitted, ModelFault> {
+pub fn fit(provider: Provider, id: &str, request: &ModelRequest, window: u32, reserve: u32) -> Result<Fitted, ModelFault> {
     let history = &request.messages;
     let room = u64::from(window.saturating_sub(reserve));
     let bytes = bytes(request);
@@ -216,13 +216,13 @@ fn ranges(history: &[Message], from: usize, begins: impl Fn(&Message) -> bool) -
 }
 
 /// The tokens of system prompt and tools, which are always sent.
-fn fixed(request: &Request, of: &impl Fn(&str) -> u64) -> u64 {
+fn fixed(request: &ModelRequest, of: &impl Fn(&str) -> u64) -> u64 {
     let tools = request.tools.iter().map(|tool| of(&tool.name) + of(&tool.description) + of(&tool.schema.to_string()) + FRAMING_TOKENS);
     request.system.as_deref().map_or(0, |system| of(system) + FRAMING_TOKENS) + tools.sum::<u64>()
 }
 
 /// An upper bound of a request's tokens without a vocabulary: a request that fits in bytes need not be counted.
-pub fn bytes(request: &Request) -> u64 {
+pub fn bytes(request: &ModelRequest) -> u64 {
     let of = |text: &str| text.len() as u64;
     fixed(request, &of) + request.messages.iter().map(|message| MessageTokens::of(message, &of).at(UNLIMITED)).sum::<u64>()
 }

@@ -8,7 +8,7 @@ use crate::exchange::{EventReader, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::gemini;
 use crate::google::Credentials;
-use crate::message::Request;
+use crate::message::ModelRequest;
 use crate::settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::Framing;
@@ -57,7 +57,7 @@ impl VertexAi {
 }
 
 impl ProviderApi for VertexAi {
-    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
+    fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move {
             let url = self.place.url(&self.credentials, &self.id, "streamGenerateContent?alt=sse").await?;
             let token = self.credentials.token().await?;

@@ -351,7 +351,7 @@ impl Work<'_> {
         let run_id = self.run_id();
         let (callback_url, callback_token) =
             callback::of(&self.controller.context.settings, self.run, &run_id, &self.before, begun.version).unzip();
-        let request = wire::Request {
+        let request = wire::RunRequest {
             run_id,
             agent: ports.agent.clone(),
             version: begun.version.map(|version| version.to_string()).unwrap_or_default(),

@@ -11,7 +11,7 @@ use slipway_release::{blank, content_of as content};
 use super::history::AgentHistory;
 use super::name::Name;
 use super::references::Differs;
-use super::shown::{MAX_NAME_CHARS, Request, Shown};
+use super::shown::{MAX_NAME_CHARS, ReleaseRequest, Shown};
 
 /// The longest changelog; an AgentRelease takes as much.
 const CHANGELOG_MAX: usize = 4096;
@@ -41,7 +41,14 @@ pub(super) enum By {
 }
 
 /// A person's release.
-pub(super) fn requested(agent: &Agent, past: &AgentHistory, resolved: Resolved, shown: &Shown, request: &Request, now: Timestamp) -> Draft {
+pub(super) fn requested(
+    agent: &Agent,
+    past: &AgentHistory,
+    resolved: Resolved,
+    shown: &Shown,
+    request: &ReleaseRequest,
+    now: Timestamp,
+) -> Draft {
     let words = request.changelog.clone().filter(|words| !words.trim().is_empty());
     let changelog = words.unwrap_or_else(|| changelog(agent, past, &resolved, &Differs::default()));
     Draft {

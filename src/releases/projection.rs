@@ -14,7 +14,7 @@ use super::candidate::{Candidate, waiting};
 use super::evaluated::Evaluated;
 use super::history::{AgentHistory, Version};
 use super::run::{Runs, worst_cases};
-use super::shown::{MAX_NAME_CHARS, Request, Shown};
+use super::shown::{MAX_NAME_CHARS, ReleaseRequest, Shown};
 use super::step::Step;
 
 /// The longest author and changelog in one.
@@ -169,7 +169,7 @@ fn ready(line: &Version, edited: Option<&str>, evaluation: Option<&ReleaseEvalua
 }
 
 /// What makes a release that was asked for when nothing had changed say which version stands.
-pub(super) fn skips(shown: &Shown, request: &Request, version: u64, (stands, now): (&str, Timestamp)) -> Option<AgentReleaseStatus> {
+pub(super) fn skips(shown: &Shown, request: &ReleaseRequest, version: u64, (stands, now): (&str, Timestamp)) -> Option<AgentReleaseStatus> {
     let message = format!("nothing has changed since v{version}, which {stands}; no version was made");
     let conditions = condition::conditions(vec![Finding::new(READY, true, "Skipped", message)], &request.conditions, None, now);
     let version = i64::try_from(version).ok();
@@ -178,7 +178,7 @@ pub(super) fn skips(shown: &Shown, request: &Request, version: u64, (stands, now
 }
 
 /// What makes a release that cannot be made yet say so, if it does not already.
-pub(super) fn waits(shown: &Shown, request: &Request, reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
+pub(super) fn waits(shown: &Shown, request: &ReleaseRequest, reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
     let conditions = condition::conditions(vec![Finding::new(READY, false, reason, message)], &request.conditions, None, now);
     let status = AgentReleaseStatus { conditions, ..AgentReleaseStatus::default() };
     (!shown.says(&status)).then_some(status)

@@ -36,7 +36,7 @@ pub(super) struct Shown {
     /// Of the status, for comparison.
     pub status: u64,
     /// What somebody asks for, or asked for, by it; none of those that we made.
-    pub request: Option<Request>,
+    pub request: Option<ReleaseRequest>,
     pub created: i64,
     pub deleting: bool,
     /// Whether it asked for a release when nothing had changed, and was told so. What Git has recorded is not.
@@ -47,7 +47,7 @@ pub(super) struct Shown {
 
 /// What somebody asks for by an AgentRelease.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Request {
+pub(super) struct ReleaseRequest {
     pub changelog: Option<String>,
     pub author: String,
     pub conditions: Vec<Condition>,
@@ -67,7 +67,7 @@ impl Shown {
         let is_ours = writers.contains(&Some(MANAGER));
         let number = release.name_any().rsplit_once("-v").and_then(|(_, number)| number.parse().ok());
         let labelled = release.labels().get(labels::RELEASE).and_then(|label| label.parse().ok());
-        let request = (!is_ours).then(|| Request {
+        let request = (!is_ours).then(|| ReleaseRequest {
             changelog: release.spec.changelog.clone(),
             author: author::of_request(meta, release.spec.author.as_deref()),
             conditions: status.conditions.clone(),

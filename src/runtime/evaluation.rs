@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use slipway_evaluation::wire::{Progress, Request};
+use slipway_evaluation::wire::{Progress, RunRequest};
 use slipway_http::{Error, Query, Reply, StatusCode};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -91,7 +91,7 @@ impl Evaluations {
     }
 
     /// Begins a run, unless it is known.
-    pub(crate) fn begin(self: &Arc<Self>, mut request: Request) -> Result<Reply, Error> {
+    pub(crate) fn begin(self: &Arc<Self>, mut request: RunRequest) -> Result<Reply, Error> {
         self.check(&request)?;
         let target = self.target(&mut request)?;
         let mut known = self.known();
@@ -172,7 +172,7 @@ impl Evaluations {
         }
     }
 
-    fn check(&self, request: &Request) -> Result<(), Error> {
+    fn check(&self, request: &RunRequest) -> Result<(), Error> {
         let id = &self.agent.identity.agent_id;
         let cases = request.dataset.cases.len();
         let fault = if !is_run_id(&request.run_id) {
@@ -190,7 +190,7 @@ impl Evaluations {
     }
 
     /// Where the agent is that an evaluator asks. An agent is asked itself and nobody else.
-    fn target(&self, request: &mut Request) -> Result<Option<Arc<Target>>, Error> {
+    fn target(&self, request: &mut RunRequest) -> Result<Option<Arc<Target>>, Error> {
         match (&self.agent.evaluator, request.target.take()) {
             (Some(_), Some(target)) => Target::read(&target).map(|target| Some(Arc::new(target))).map_err(Error::bad_request),
             (Some(_), None) => Err(Error::bad_request("target: is required, as this pod evaluates an agent and is none")),

@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use slipway_database::{Stage, UsageMinute, ViolationMinute};
 use slipway_guards::{Action, Block, GuardName, Guards, PolicyRule, Ruled, Side};
-use slipway_models::{FaultKind, Model, ModelFault, Provider, Request, ToolCall, Usage, tokens};
+use slipway_models::{FaultKind, Model, ModelFault, ModelRequest, Provider, ToolCall, Usage, tokens};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 
@@ -227,7 +227,7 @@ impl Recorder {
     }
 
     /// A call of a model behind the scenes.
-    pub(crate) fn background<'a>(&'a self, model: &'a dyn Model, request: &Request) -> BackgroundRecord<'a> {
+    pub(crate) fn background<'a>(&'a self, model: &'a dyn Model, request: &ModelRequest) -> BackgroundRecord<'a> {
         BackgroundRecord { recorder: self, model, tally: Tally::new(tokens::estimate(tokens::bytes(request))) }
     }
 
@@ -353,7 +353,7 @@ impl Recorder {
 
 impl TurnRecord {
     /// `prompt` is how many tokens the request is thought to have.
-    pub(crate) fn model_call(&self, request: &Request, prompt: u64) -> ModelRecord {
+    pub(crate) fn model_call(&self, request: &ModelRequest, prompt: u64) -> ModelRecord {
         let model = &self.recorder.0.model;
         let span = self.span.model_call(model.provider.as_str(), &model.id);
         span.input(|| spoken(&self.guards, request));
@@ -380,7 +380,7 @@ impl TurnRecord {
     }
 
     /// The input, where content is captured.
-    pub(crate) fn asked(&self, request: &Request) {
+    pub(crate) fn asked(&self, request: &ModelRequest) {
         self.span.input(|| spoken(&self.guards, request));
     }
 

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use super::words;
 use crate::answer::{Answer, Model, Piece, Stop, Usage};
 use crate::fault::{FaultKind, ModelFault};
-use crate::message::{Content, Message, Request, Role, ToolCall};
+use crate::message::{Content, Message, ModelRequest, Role, ToolCall};
 use crate::provider::Provider;
 
 pub(super) const ID: &str = "stub-script";
@@ -37,7 +37,7 @@ pub(super) struct Script {
 }
 
 impl Model for Script {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: ModelRequest) -> Answer {
         let steps = match round(&request.messages) {
             Ok(steps) => steps,
             Err(fault) => vec![Step::Fail(fault)],
@@ -217,7 +217,7 @@ mod tests {
 
     async fn play(messages: Vec<Message>) -> Vec<Result<Piece, ModelFault>> {
         Script { window: 1000 }
-            .answer(Request { messages, ..Request::default() })
+            .answer(ModelRequest { messages, ..ModelRequest::default() })
             .filter(|piece| std::future::ready(!matches!(piece, Ok(Piece::Usage(_)))))
             .collect()
             .await
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn usage_counts_words() {
         let messages = vec![Message::user("say three little words\ntokens 2")];
-        let pieces: Vec<_> = Script { window: 1000 }.answer(Request { messages, ..Request::default() }).collect().await;
+        let pieces: Vec<_> = Script { window: 1000 }.answer(ModelRequest { messages, ..ModelRequest::default() }).collect().await;
         let usage = Usage { input_tokens: 6, output_tokens: 5, cached_input_tokens: 0 };
         assert!(pieces.contains(&Ok(Piece::Usage(usage))), "{pieces:?}");
     }

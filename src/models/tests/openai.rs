@@ -3,7 +3,7 @@
 
 use futures::StreamExt;
 use serde_json::json;
-use slipway_models::{Content, FaultKind, Message, Model, Piece, Provider, Request, Role, Stop, ToolCall, ToolResult, ToolSpec, open};
+use slipway_models::{Content, FaultKind, Message, Model, ModelRequest, Piece, Provider, Role, Stop, ToolCall, ToolResult, ToolSpec, open};
 use slipway_peers::{Server, mock_llm};
 
 const RULES: &str = r#"
@@ -47,12 +47,12 @@ fn model(server: &Server) -> Box<dyn Model> {
     open(Provider::OpenAi, "gpt-4o", &variables).unwrap()
 }
 
-async fn ask(model: &dyn Model, request: Request) -> Vec<Result<Piece, slipway_models::ModelFault>> {
+async fn ask(model: &dyn Model, request: ModelRequest) -> Vec<Result<Piece, slipway_models::ModelFault>> {
     model.answer(request).collect().await
 }
 
-fn user(text: &str) -> Request {
-    Request { messages: vec![Message::user(text)], ..Request::default() }
+fn user(text: &str) -> ModelRequest {
+    ModelRequest { messages: vec![Message::user(text)], ..ModelRequest::default() }
 }
 
 fn text(pieces: &[Result<Piece, slipway_models::ModelFault>]) -> String {
@@ -76,7 +76,7 @@ async fn calls_and_results_are_taken_as_history() {
     let tool = ToolSpec { name: "get_weather".into(), description: "The weather.".into(), schema: json!({"type": "object"}) };
     let call = ToolCall { id: "call_1".into(), name: "get_weather".into(), arguments: json!({"city": "Paris"}), signature: None };
     let result = ToolResult { id: "call_1".into(), name: "get_weather".into(), content: "it is sunny".into(), is_error: false };
-    let mut request = Request { tools: vec![tool], ..user("What is the weather in Paris?") };
+    let mut request = ModelRequest { tools: vec![tool], ..user("What is the weather in Paris?") };
     request.messages.push(Message { role: Role::Assistant, content: vec![Content::ToolCall(call)] });
     request.messages.push(Message { role: Role::User, content: vec![Content::ToolResult(result)] });
     assert_eq!(text(&ask(&*model, request).await), "You said: it is sunny");

@@ -14,8 +14,8 @@ fn result(id: usize, content: &str) -> Message {
     Message { role: Role::User, content: vec![Content::ToolResult(result)] }
 }
 
-fn request(messages: Vec<Message>) -> Request {
-    Request { messages, ..Request::default() }
+fn request(messages: Vec<Message>) -> ModelRequest {
+    ModelRequest { messages, ..ModelRequest::default() }
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_question_that_cannot_fit_is_a_fault_with_numbers() {
 fn tools_and_system_prompt_count() {
     let tool = ToolSpec { name: "t".into(), description: "word ".repeat(300), schema: json!({}) };
     let history = vec![Message::user("word ".repeat(80)), Message::assistant("ok"), Message::user("now")];
-    let with = Request { tools: vec![tool], system: Some("be brief".into()), ..request(history.clone()) };
+    let with = ModelRequest { tools: vec![tool], system: Some("be brief".into()), ..request(history.clone()) };
     assert_eq!(fit(Provider::OpenAi, "gpt-4o", &request(history), 400, 0).unwrap().dropped, 0);
     assert_eq!(fit(Provider::OpenAi, "gpt-4o", &with, 400, 0).unwrap().dropped, 2);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use slipway_api::ids;
-use slipway_evaluation::wire::{Report, Request, Target};
+use slipway_evaluation::wire::{Report, RunRequest, Target};
 
 use super::plan::{Cause, Said, excerpt};
 use crate::control_port::{self, Answer, Fault, PodCall, Sign};
@@ -71,7 +71,7 @@ impl Ports {
         }
     }
 
-    pub(super) async fn begin(&self, address: SocketAddr, request: &Request) -> Accepted {
+    pub(super) async fn begin(&self, address: SocketAddr, request: &RunRequest) -> Accepted {
         let body = match serde_json::to_vec(request) {
             Ok(body) => Bytes::from(body),
             Err(error) => return Accepted::Nothing(error.to_string()),

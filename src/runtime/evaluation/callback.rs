@@ -8,7 +8,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
 use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
-use slipway_evaluation::wire::{Callback, CallbackToken, Progress, Report, Request, VERDICT_BYTES_MAX};
+use slipway_evaluation::wire::{Callback, CallbackToken, Progress, Report, RunRequest, VERDICT_BYTES_MAX};
 use slipway_evaluation::{Outcome, Profile, summarize, verdict};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -53,7 +53,7 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// None if the platform asks for no callback, or for one elsewhere. Takes the token out of the request.
-    pub(super) fn of(platform: Option<&Url>, request: &mut Request) -> Option<Self> {
+    pub(super) fn of(platform: Option<&Url>, request: &mut RunRequest) -> Option<Self> {
         let (asked, token) = request.callback_url.take().zip(request.callback_token.take())?;
         let Some(url) = platform.and_then(|platform| within(platform, &asked)) else {
             warn!(run = request.run_id, "no callback is made: it is to go to another place than RUNTIME_PLATFORM_URL");
@@ -198,7 +198,7 @@ mod tests {
         (Url::parse(&url).unwrap(), heard)
     }
 
-    fn request(url: &str) -> Request {
+    fn request(url: &str) -> RunRequest {
         serde_json::from_value(json!({
             "run_id": "ev_1", "agent": "ag_1", "dataset": {"name": "d", "cases": []}, "risk_profile": "low",
             "scorers": ["safety", "correctness"], "min_quality_score": 60, "callback_url": url, "callback_token": "a.token",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
-use slipway_evaluation::wire::{Case, CaseResult, EXCERPT_BYTES_MAX, Request, Score};
+use slipway_evaluation::wire::{Case, CaseResult, EXCERPT_BYTES_MAX, RunRequest, Score};
 use slipway_evaluation::{Turn, prompt_versions};
 use slipway_models::{Message, Usage};
 
@@ -23,7 +23,7 @@ use crate::turn::{Caller, Order, Rehearsal, Rehearsed, Said, Unanswered, rehears
 
 /// What all cases of a run share.
 pub(super) struct Bench {
-    pub(super) request: Request,
+    pub(super) request: RunRequest,
     pub(super) limits: EvaluationLimits,
     /// The one that rehearses.
     agent: Agent,
@@ -55,7 +55,12 @@ struct Unknown {
 
 impl Bench {
     /// Says what is wrong with the judge, if anything is.
-    pub(super) fn new(agent: &Agent, target: Option<Arc<Target>>, mut request: Request, limits: EvaluationLimits) -> Result<Self, String> {
+    pub(super) fn new(
+        agent: &Agent,
+        target: Option<Arc<Target>>,
+        mut request: RunRequest,
+        limits: EvaluationLimits,
+    ) -> Result<Self, String> {
         let mut scorers = Vec::new();
         request.scorers.retain(|scorer| {
             !scorers.contains(scorer) && {
@@ -203,12 +208,12 @@ impl Unknown {
 }
 
 /// The prompts that the judge of a run is asked with, if it has one.
-pub(super) fn prompts(request: &Request) -> Vec<&'static str> {
+pub(super) fn prompts(request: &RunRequest) -> Vec<&'static str> {
     if request.judge_model.is_some() { prompt_versions(&request.scorers) } else { Vec::new() }
 }
 
 /// What a result depends on beside its case. What another judge has said, or the same by another prompt, is not taken for it.
-fn seed(request: &Request, prompts: &[&str]) -> Context {
+fn seed(request: &RunRequest, prompts: &[&str]) -> Context {
     let mut seed = Context::new(&SHA256);
     let setting = (&request.scorers, &request.judge_model, &request.dataset.guidelines, prompts);
     seed.update(&serde_json::to_vec(&setting).unwrap_or_default());
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_was_judged_by_another_prompt_is_judged_again() {
-        let request = |judge: Option<&str>| -> Request {
+        let request = |judge: Option<&str>| -> RunRequest {
             let dataset = json!({"name": "golden", "cases": []});
             let request = json!({"run_id": "ev_1", "agent": "ag_1", "dataset": dataset, "risk_profile": "low", "scorers": ["safety", "fluency"],
                 "judge_model": judge});

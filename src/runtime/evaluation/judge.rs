@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use slipway_api::evaluation_run::Scorer;
 use slipway_evaluation::{Judged, Question, read_answer, repair};
-use slipway_models::{Message, Model, Piece, Request, Usage};
+use slipway_models::{Message, Model, ModelRequest, Piece, Usage};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
@@ -55,12 +55,12 @@ impl Judge {
     /// Asks, and once more where the answer cannot be read.
     pub(super) async fn ask(&self, scorer: Scorer, question: Question, deadline: Instant) -> Asked {
         let mut used = Usage::default();
-        let mut request = Request {
+        let mut request = ModelRequest {
             system: Some(question.system),
             messages: vec![Message::user(question.user)],
             max_output_tokens: Some(MAX_OUTPUT_TOKENS),
             temperature: Some(0.0),
-            ..Request::default()
+            ..ModelRequest::default()
         };
         let mut fault = String::new();
         for _ in 0..2 {
@@ -91,7 +91,7 @@ impl Judge {
     }
 
     /// One call. An error has the outcome for metrics and the reason.
-    async fn answer(&self, request: Request, deadline: Instant, used: &mut Usage) -> Result<String, (&'static str, String)> {
+    async fn answer(&self, request: ModelRequest, deadline: Instant, used: &mut Usage) -> Result<String, (&'static str, String)> {
         let allowed = self.meters.may_ask(&*self.model);
         allowed.map_err(|fault| ("refused", format!("the judge was not asked: {}", fault.message())))?;
         let mut record = self.recorder.background(&*self.model, &request);

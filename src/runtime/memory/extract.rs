@@ -4,7 +4,7 @@
 use futures::StreamExt;
 use serde::Deserialize;
 use slipway_database::Category;
-use slipway_models::{Message, Model, ModelFault, Piece, Request};
+use slipway_models::{Message, Model, ModelFault, ModelRequest, Piece};
 
 use crate::record::Recorder;
 
@@ -40,12 +40,12 @@ pub(crate) async fn whole(
     message: String,
     tokens: u32,
 ) -> Result<String, ModelFault> {
-    let request = Request {
+    let request = ModelRequest {
         system: Some(system.to_owned()),
         messages: vec![Message::user(message)],
         max_output_tokens: Some(tokens),
         temperature: Some(0.0),
-        ..Request::default()
+        ..ModelRequest::default()
     };
     recorder.may_ask(model)?;
     let mut record = recorder.background(model, &request);

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 use slipway_guards::Guards;
-use slipway_models::{Content, Request, Role, ToolCall, ToolResult};
+use slipway_models::{Content, ModelRequest, Role, ToolCall, ToolResult};
 
 use super::presentable;
 use crate::chat::is_id;
 use crate::telemetry::{Message, Part};
 use crate::turn::UNKNOWN;
 
-pub(super) fn spoken(guards: &Guards, request: &Request) -> Vec<Message> {
+pub(super) fn spoken(guards: &Guards, request: &ModelRequest) -> Vec<Message> {
     let system = request.system.iter().map(|text| Message::text("system", text));
     system.chain(request.messages.iter().filter_map(|message| told(guards, message))).collect()
 }

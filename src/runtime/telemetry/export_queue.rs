@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::otlp::Request;
+use super::otlp::ExportRequest;
 use super::post::{Post, Sent};
 use super::settings::{Batching, Destination};
 
@@ -210,7 +210,7 @@ impl Sender {
 
     async fn deliver(&mut self, batch: Vec<Vec<u8>>, audited: u64) {
         let count = batch.len() as u64;
-        let body = Request::new(&self.resource, batch).encode_to_vec();
+        let body = ExportRequest::new(&self.resource, batch).encode_to_vec();
         let give_up = Instant::now() + MAX_RETRY_TIME;
         let mut pause = MIN_BACKOFF;
         loop {

@@ -17,7 +17,7 @@ pub(super) enum Value<'a> {
 
 /// An `ExportTraceServiceRequest` whose spans are encoded already: a message has the encoding of its bytes.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Request {
+pub(super) struct ExportRequest {
     #[prost(message, required, tag = "1")]
     resource_spans: ResourceSpans,
 }
@@ -38,7 +38,7 @@ struct ScopeSpans {
     spans: Vec<Vec<u8>>,
 }
 
-impl Request {
+impl ExportRequest {
     pub(super) fn new(resource: &Resource, spans: Vec<Vec<u8>>) -> Self {
         let scope = InstrumentationScope {
             name: env!("CARGO_PKG_NAME").to_owned(),
@@ -89,7 +89,7 @@ mod tests {
             ];
             let spans: Vec<_> = names.into_iter().map(|name| Span { name, attributes: attributes.clone(), ..Span::default() }).collect();
             let resource = Resource { attributes, ..Resource::default() };
-            let encoded = Request::new(&resource, spans.iter().map(Message::encode_to_vec).collect()).encode_to_vec();
+            let encoded = ExportRequest::new(&resource, spans.iter().map(Message::encode_to_vec).collect()).encode_to_vec();
             let mut read = ExportTraceServiceRequest::decode(&encoded[..]).unwrap();
             let mut read = read.resource_spans.remove(0);
             prop_assert_eq!(read.resource, Some(resource));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use slipway_database::StoredMessage;
-use slipway_models::{FaultKind, Message, ModelFault, Request, ToolSpec, tokens};
+use slipway_models::{FaultKind, Message, ModelFault, ModelRequest, ToolSpec, tokens};
 use tokio::task::spawn_blocking;
 use tracing::error;
 
@@ -29,7 +29,7 @@ const PASSAGES: &str = "Passages of documents that may help stand before the que
 
 /// What is sent, and how many tokens it is thought to be.
 pub(super) struct Prompt {
-    pub(super) request: Request,
+    pub(super) request: ModelRequest,
     pub(super) tokens: u64,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn first(
     if let (Some(plain), Some(newest)) = (&plain, messages.last_mut()) {
         *newest = Message::user(knowledge::before(&plain.text(), passages));
     }
-    let request = Request {
+    let request = ModelRequest {
         system: system(agent, order, &known.memories, !passages.is_empty()),
         messages,
         tools,
@@ -75,7 +75,7 @@ pub(super) async fn first(
     let Some(plain) = plain else {
         return fit(agent, request).await.map(|prompt| First { prompt, has_passages: !known.passages.is_empty() });
     };
-    let mut without = Request { system: system(agent, order, &known.memories, false), ..request.clone() };
+    let mut without = ModelRequest { system: system(agent, order, &known.memories, false), ..request.clone() };
     if let Ok(prompt) = fit(agent, request).await {
         return Ok(First { prompt, has_passages: true });
     }
@@ -93,7 +93,7 @@ pub(super) async fn next(agent: &Agent, mut prompt: Prompt, round: Option<&[Mess
 
 /// What must be counted is counted aside: loading a vocabulary takes a third of a second, counting with it a
 /// millisecond for 10 KiB, and this thread has everybody's streams.
-async fn fit(agent: &Agent, request: Request) -> Result<Prompt, ModelFault> {
+async fn fit(agent: &Agent, request: ModelRequest) -> Result<Prompt, ModelFault> {
     let window = agent.model.window();
     let reserve = request.max_output_tokens.unwrap_or(ANSWER_TOKENS).min(window / 2);
     let bytes = tokens::bytes(&request);
@@ -103,7 +103,7 @@ async fn fit(agent: &Agent, request: Request) -> Result<Prompt, ModelFault> {
     let model = Arc::clone(&agent.model);
     let fitted = spawn_blocking(move || {
         let fitted = tokens::fit(model.provider(), model.id(), &request, window, reserve)?;
-        Ok(Prompt { request: Request { messages: fitted.messages, ..request }, tokens: fitted.tokens })
+        Ok(Prompt { request: ModelRequest { messages: fitted.messages, ..request }, tokens: fitted.tokens })
     });
     fitted.await.unwrap_or_else(|error| {
         error!(%error, "a conversation could not be fitted");

@@ -11,7 +11,7 @@ mod replay;
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use slipway_models::{Message, ModelFault, Piece, Provider, Request, open};
+use slipway_models::{Message, ModelFault, ModelRequest, Piece, Provider, open};
 
 /// The environment of a pod.
 type Variables = BTreeMap<&'static str, String>;
@@ -21,8 +21,8 @@ async fn ask(provider: Provider, id: &str, variables: &Variables) -> Vec<Result<
     model.answer(hello()).collect().await
 }
 
-fn hello() -> Request {
-    Request { messages: vec![Message::user("hi")], ..Request::default() }
+fn hello() -> ModelRequest {
+    ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() }
 }
 
 /// The output of a vendor's library in the same environment.

@@ -11,7 +11,7 @@ use super::server::{Reply, Server};
 use super::{KEY, answer, assert_discreet, limits, model};
 use crate::answer::{Piece, Stop};
 use crate::fault::{FaultKind, ModelFault};
-use crate::message::{Message, Request};
+use crate::message::{Message, ModelRequest};
 use crate::provider::Provider;
 use crate::transport::TransportLimits;
 
@@ -206,7 +206,7 @@ async fn dropping_an_answer_ends_the_call() {
     let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
     let server = Server::start(vec![Reply { hangs: true, ..Reply::ok(&ANSWER[..text]) }]).await;
     let model = model(Provider::Anthropic, &server, limits(1));
-    let mut pieces = model.answer(Request { messages: vec![Message::user("hi")], ..Request::default() });
+    let mut pieces = model.answer(ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() });
     assert_eq!(pieces.next().await, Some(Ok(Piece::Text("Hello".into()))));
     assert_eq!(server.left.load(Ordering::SeqCst), 0);
     drop(pieces);

@@ -11,7 +11,7 @@ use futures::StreamExt;
 
 use crate::answer::{Model, Piece};
 use crate::fault::ModelFault;
-use crate::message::{Message, Request};
+use crate::message::{Message, ModelRequest};
 use crate::provider::{Provider, open_with_limits};
 use crate::transport::TransportLimits;
 use server::Server;
@@ -49,7 +49,7 @@ fn model(provider: Provider, server: &Server, limits: TransportLimits) -> Box<dy
 }
 
 async fn answer(model: &dyn Model) -> Vec<Result<Piece, ModelFault>> {
-    let request = Request { messages: vec![Message::user("What is the weather in Paris?")], ..Request::default() };
+    let request = ModelRequest { messages: vec![Message::user("What is the weather in Paris?")], ..ModelRequest::default() };
     tokio::time::timeout(Duration::from_secs(30), model.answer(request).collect()).await.expect("an answer should end")
 }
 

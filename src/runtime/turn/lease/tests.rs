@@ -4,7 +4,7 @@ use futures::stream;
 use serde_json::json;
 use slipway_database::{Generation, StoredMessage};
 use slipway_guards::Guards;
-use slipway_models::{Answer, Content, Message, Model, Piece, Provider, Request, ToolResult};
+use slipway_models::{Answer, Content, Message, Model, ModelRequest, Piece, Provider, ToolResult};
 use slipway_peers::Postgres;
 
 use super::*;
@@ -60,7 +60,7 @@ async fn let_go(agent: &Agent) {
 struct Breaks;
 
 impl Model for Breaks {
-    fn answer(&self, _: Request) -> Answer {
+    fn answer(&self, _: ModelRequest) -> Answer {
         Box::pin(stream::unfold(true, |first| async move {
             assert!(first, "this model breaks, as it should");
             Some((Ok(Piece::Text("so far".into())), false))
