@@ -71,7 +71,7 @@ pub struct PageToken(String);
 
 /// A part of a source's list. Not the last one if it has a `next`.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct SourcePage {
     pub items: Vec<Item>,
     pub skipped: Vec<Skipped>,
     pub next: Option<PageToken>,
@@ -88,7 +88,7 @@ pub struct Fetched {
 pub trait Source: Send + Sync {
     /// The page after `after`, or the first one. The order is the same each time, by what does not change about a document.
     /// [`Traversal`] calls this.
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page>;
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage>;
 
     /// Writes the document to an empty file. A document over [`MAX_DOCUMENT_BYTES`] is refused.
     fn fetch<'a>(&'a self, item: &'a Item, file: &'a mut File) -> Pending<'a, Fetched>;

@@ -97,7 +97,7 @@ pub struct Recorded {
 
 /// A page of a list, newest first.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
+pub struct HistoryPage {
     pub rows: Vec<Row>,
     /// `before` of the next page. None at the end.
     pub next: Option<u64>,
@@ -178,9 +178,9 @@ impl History {
     }
 
     /// An agent's releases, newest first: those before the version `before`, or from the newest on.
-    pub fn list(&self, namespace: &str, agent: &str, before: Option<u64>, limit: usize) -> Result<Page, HistoryFault> {
+    pub fn list(&self, namespace: &str, agent: &str, before: Option<u64>, limit: usize) -> Result<HistoryPage, HistoryFault> {
         names::agent(agent)?;
-        let Some(repository) = self.repository(namespace, false)? else { return Ok(Page { rows: Vec::new(), next: None }) };
+        let Some(repository) = self.repository(namespace, false)? else { return Ok(HistoryPage { rows: Vec::new(), next: None }) };
         let objects = repository.objects()?;
         let limit = limit.clamp(1, MAX_PAGE);
         let (mut rows, more) = {
@@ -207,7 +207,7 @@ impl History {
         }
         let rows: Vec<_> = rows.into_iter().map(|(row, _)| row).collect();
         let next = rows.last().map(|row| row.version).filter(|_| more);
-        Ok(Page { rows, next })
+        Ok(HistoryPage { rows, next })
     }
 
     /// The artifact of one version. Fails if the file is not what was recorded.

@@ -13,7 +13,7 @@ use std::path::Path;
 use super::output::{Output, Stop, read_whole};
 use super::{Extractor, Sink, Summary, Unreadable, decode, format};
 use crate::BlockKind;
-use page::Page;
+use page::HtmlPage;
 
 /// Pages are held in memory; the longest standards as one page have half of this.
 const HTML_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -34,7 +34,7 @@ impl Extractor for Html {
         }
         let size = bytes.len() as u64;
         drop(bytes);
-        let (pieces, title) = Page::read(&html);
+        let (pieces, title) = HtmlPage::read(&html);
         drop(html);
         Stop::settle(write(&main_content::choose(pieces), &title, &mut Output::new(sink, size)))?;
         Ok(Summary::default())
@@ -43,7 +43,7 @@ impl Extractor for Html {
 
 /// A piece of HTML within another document, of which all counts.
 pub(super) fn fragment(html: &str, output: &mut Output<'_, '_>) -> Result<(), Stop> {
-    let (pieces, _) = Page::read(html);
+    let (pieces, _) = HtmlPage::read(html);
     pieces.iter().try_for_each(|piece| output.emit(piece.kind, &piece.text, None))
 }
 

@@ -11,7 +11,7 @@ use self::flow::Flow;
 use self::margins::{Margins, NEIGHBOURS};
 use self::ocr::{Ocr, Pictures, Seen};
 use self::outline::Outline;
-use self::page::Page;
+use self::page::PdfPage;
 use self::reader::{Read, Reader, State};
 use super::program::{Allowance, Running, command, find, told};
 use super::{Extractor, Sink, Summary, Unreadable};
@@ -238,7 +238,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn with_picture(&mut self, mut page: Page) -> Page {
+    fn with_picture(&mut self, mut page: PdfPage) -> PdfPage {
         let ocr = &self.pdf.ocr;
         if !ocr.is_picture(self.reader.file(), &page, &mut self.with_pictures) {
             return page;

@@ -18,7 +18,9 @@ use super::config::{self, ConfluenceConfig};
 use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::markup::write_page;
 use super::since::Since;
-use super::{ChangeCursor, Changes, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings};
+use super::{
+    ChangeCursor, Changes, Credentials, Fetched, Incremental, Item, PageToken, Pending, Source, SourceError, SourcePage, Surroundings,
+};
 use content::{Attachment, List, PageBody, PageHead, SearchEntry, Space};
 
 /// Each page's attachments are a request of their own.
@@ -78,7 +80,7 @@ impl Confluence {
         self.http.json(&|| self.call(path, query), &|refusal| judged(refusal, what)).await
     }
 
-    async fn list(&self, after: Option<&PageToken>) -> Result<Page, SourceError> {
+    async fn list(&self, after: Option<&PageToken>) -> Result<SourcePage, SourceError> {
         let (space, cursor) = match after {
             Some(token) => {
                 let place: Place =
@@ -90,7 +92,7 @@ impl Confluence {
         let mut query = vec![("limit", PAGE_ITEMS), ("sort", "id"), ("status", "current")];
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let list: List<PageHead> = self.ask(&format!("api/v2/spaces/{space}/pages"), &query, Subject::Space).await?;
-        let mut page = Page::default();
+        let mut page = SourcePage::default();
         let next = list.cursor()?;
         for head in list.results {
             let id = content::plain_id(&head.id)?.to_owned();
@@ -111,7 +113,7 @@ impl Confluence {
         Ok(content::plain_id(&space.id)?.to_owned())
     }
 
-    async fn attachments(&self, page_id: &str, page: &mut Page) -> Result<(), SourceError> {
+    async fn attachments(&self, page_id: &str, page: &mut SourcePage) -> Result<(), SourceError> {
         let mut cursor = None::<String>;
         for _ in 0..MAX_ATTACHMENT_PAGES {
             let mut query = vec![("limit", "250"), ("status", "current")];
@@ -198,7 +200,7 @@ fn judged(refusal: &Refusal, what: Subject) -> SourceError {
 }
 
 impl Source for Confluence {
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         Box::pin(self.list(after))
     }
 

@@ -16,7 +16,7 @@ use url::Url;
 use super::config::DatabricksConfig;
 use super::credentials::secret_header;
 use super::http::{Http, HttpLimits, Refusal, SourceCall};
-use super::{Contact, Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
+use super::{Contact, Credentials, Fetched, Item, PageToken, Pending, Skipped, Source, SourceError, SourcePage, Surroundings};
 use table::Table;
 
 /// What is kept in a path.
@@ -92,14 +92,14 @@ impl Databricks {
         Ok(Self { server, place })
     }
 
-    async fn list(&self, root: &str, after: Option<&PageToken>) -> Result<Page, SourceError> {
+    async fn list(&self, root: &str, after: Option<&PageToken>) -> Result<SourcePage, SourceError> {
         let mut place = match after {
             Some(token) => {
                 serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Databricks'"))?
             }
             None => Folders { waiting: vec![root.to_owned()], page: None, found: 1 },
         };
-        let Some(folder) = place.waiting.last().cloned() else { return Ok(Page::default()) };
+        let Some(folder) = place.waiting.last().cloned() else { return Ok(SourcePage::default()) };
         let make = || {
             let mut url = self.server.url(&format!("api/2.0/fs/directories{}", utf8_percent_encode(&folder, PATH)))?;
             url.query_pairs_mut().append_pair("page_size", "1000").extend_pairs(place.page.as_deref().map(|page| ("page_token", page)));
@@ -117,7 +117,7 @@ impl Databricks {
             place.waiting.pop();
         }
         place.page = next_page;
-        let (mut page, mut subfolders) = (Page::default(), Vec::new());
+        let (mut page, mut subfolders) = (SourcePage::default(), Vec::new());
         for entry in contents.contents {
             let path = entry.path.trim_end_matches('/').to_owned();
             if !path.starts_with(&format!("{folder}/")) {
@@ -195,7 +195,7 @@ fn judged(refusal: &Refusal) -> SourceError {
 }
 
 impl Source for Databricks {
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         match &self.place {
             Place::Volume(root) => Box::pin(self.list(root, after)),
             Place::Table(table) => Box::pin(async move { table.list(&self.server).await }),

@@ -18,7 +18,7 @@ use url::Url;
 
 use super::config::{self, GoogleDriveConfig};
 use super::http::{Http, HttpLimits, Refusal, SourceCall};
-use super::{Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, SourceErrorKind, Surroundings};
+use super::{Credentials, Fetched, Incremental, Item, PageToken, Pending, Source, SourceError, SourceErrorKind, SourcePage, Surroundings};
 use file::{DriveFile, FIELDS};
 use token::ServiceAccount;
 
@@ -113,14 +113,14 @@ impl GoogleDrive {
         Ok(url)
     }
 
-    async fn list(&self, after: Option<&PageToken>) -> Result<Page, SourceError> {
+    async fn list(&self, after: Option<&PageToken>) -> Result<SourcePage, SourceError> {
         let mut place = if let Some(token) = after {
             serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Drive's"))?
         } else {
             self.check_folder().await?;
             Place { folders: vec![self.folder.clone()], page: None, found: 1 }
         };
-        let Some(folder) = place.folders.last().cloned() else { return Ok(Page::default()) };
+        let Some(folder) = place.folders.last().cloned() else { return Ok(SourcePage::default()) };
         let filter = format!("'{folder}' in parents and trashed = false");
         let fields = format!("nextPageToken,incompleteSearch,files({FIELDS})");
         let mut query = vec![
@@ -139,7 +139,7 @@ impl GoogleDrive {
             place.folders.pop();
         }
         place.page = list.next_page_token;
-        let (mut page, mut subfolders) = (Page::default(), Vec::new());
+        let (mut page, mut subfolders) = (SourcePage::default(), Vec::new());
         for file in list.files {
             if file.is_folder() {
                 subfolders.push(file::plain_id(file.id)?);
@@ -217,7 +217,7 @@ fn judged(refusal: &Refusal, subject: Subject) -> SourceError {
 }
 
 impl Source for GoogleDrive {
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         Box::pin(self.list(after))
     }
 

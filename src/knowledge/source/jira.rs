@@ -18,7 +18,8 @@ use super::http::{Http, HttpLimits, Refusal, SourceCall};
 use super::markup::{adf_to_html, escaped, write_page};
 use super::since::Since;
 use super::{
-    ChangeCursor, Changes, Contact, Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, Surroundings,
+    ChangeCursor, Changes, Contact, Credentials, Fetched, Incremental, Item, PageToken, Pending, Source, SourceError, SourcePage,
+    Surroundings,
 };
 
 const PAGE_ITEMS: u32 = 100;
@@ -233,7 +234,7 @@ fn anonymous(headers: &HeaderMap) -> Option<SourceError> {
 }
 
 impl Source for Jira {
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         Box::pin(async move {
             if after.is_none() {
                 self.check().await?;
@@ -244,7 +245,7 @@ impl Source for Jira {
             if next.is_none() {
                 self.check().await?;
             }
-            Ok(Page { items, skipped: Vec::new(), next: next.map(PageToken) })
+            Ok(SourcePage { items, skipped: Vec::new(), next: next.map(PageToken) })
         })
     }
 

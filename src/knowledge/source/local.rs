@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::config::LocalConfig;
 use super::http::{too_large, unwritable};
-use super::{Fetched, Item, MAX_DOCUMENT_BYTES, Page, PageToken, Pending, Source, SourceError, Surroundings};
+use super::{Fetched, Item, MAX_DOCUMENT_BYTES, PageToken, Pending, Source, SourceError, SourcePage, Surroundings};
 pub(super) use beneath::Root;
 
 const PAGE_ITEMS: usize = 1000;
@@ -44,7 +44,7 @@ impl Local {
 }
 
 impl Source for Local {
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         let (place, after) = (self.0.clone(), after.map(|token| token.0.clone()));
         Box::pin(blocking(move || walk::page(&place.open()?, after.as_deref(), PAGE_ITEMS)))
     }

@@ -18,7 +18,7 @@ use url::Url;
 use super::config::{self, S3Config};
 use super::credentials::secret_header;
 use super::http::{Http, HttpLimits, Refusal, SourceCall};
-use super::{Contact, Credentials, Fetched, Item, Page, PageToken, Pending, Skipped, Source, SourceError, Surroundings};
+use super::{Contact, Credentials, Fetched, Item, PageToken, Pending, Skipped, Source, SourceError, SourcePage, Surroundings};
 use sign::{KEPT_IN_PATH, KEPT_IN_QUERY, Keys};
 
 const DEFAULT_REGION: &str = "us-east-1";
@@ -102,7 +102,7 @@ impl S3 {
         Ok(format!("the credentials are accepted; they list {buckets} buckets"))
     }
 
-    async fn list(&self, after: Option<&str>) -> Result<Page, SourceError> {
+    async fn list(&self, after: Option<&str>) -> Result<SourcePage, SourceError> {
         let make = || {
             let mut query = vec![("encoding-type", "url"), ("list-type", "2"), ("max-keys", PAGE_ITEMS), ("prefix", self.prefix.as_str())];
             query.extend(after.map(|after| ("start-after", after)));
@@ -110,7 +110,7 @@ impl S3 {
         };
         let body = self.http.bytes(&make, &|refusal| judged(refusal, "list")).await?;
         let listed = list::read(&body)?;
-        let mut page = Page::default();
+        let mut page = SourcePage::default();
         let mut last = after.map(str::to_owned);
         for object in listed.objects {
             if last.as_ref().is_some_and(|last| object.key <= *last) || !object.key.starts_with(&self.prefix) {
@@ -178,7 +178,7 @@ fn header(name: &str, value: &str) -> Result<HeaderValue, SourceError> {
 }
 
 impl Source for S3 {
-    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         Box::pin(self.list(after.map(|token| token.0.as_str())))
     }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Item, MAX_ITEMS, Page, PageToken, Skipped, Source, SourceError};
+use super::{Item, MAX_ITEMS, PageToken, Skipped, Source, SourceError, SourcePage};
 
 /// Where a traversal stands, to be kept in the database once the items of a page are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl<'a> Traversal<'a> {
         if self.at.ended {
             return Ok(TraversalStep::Complete(Complete { traversal: self.at.traversal, items: self.at.items }));
         }
-        let Page { items, skipped, next } = self.source.page(self.at.after.as_ref()).await?;
+        let SourcePage { items, skipped, next } = self.source.page(self.at.after.as_ref()).await?;
         if next.is_some() && next == self.at.after {
             return Err(SourceError::broken("the source answers with the same page again and again"));
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 
 use slipway_database::knowledge::KnowledgeBase;
-use slipway_knowledge::source::{Fetched, Item, MAX_DOCUMENT_BYTES, Page, PageToken, Pending, Source, SourceError, SourceErrorKind};
+use slipway_knowledge::source::{Fetched, Item, MAX_DOCUMENT_BYTES, PageToken, Pending, Source, SourceError, SourceErrorKind, SourcePage};
 
 pub(super) struct UploadedFile {
     base: KnowledgeBase,
@@ -19,7 +19,7 @@ impl UploadedFile {
 
 impl Source for UploadedFile {
     /// Named after the file: the same name again takes its place.
-    fn page<'a>(&'a self, _: Option<&'a PageToken>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, _: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
         Box::pin(async {
             let upload = self.base.upload(&self.id).await.map_err(of_database)?.filter(|upload| upload.complete);
             let upload = upload.ok_or_else(|| {
@@ -34,7 +34,7 @@ impl Source for UploadedFile {
                 version: None,
                 size: Some(upload.bytes),
             };
-            Ok(Page { items: vec![item], ..Page::default() })
+            Ok(SourcePage { items: vec![item], ..SourcePage::default() })
         })
     }
 

@@ -58,7 +58,7 @@ enum Part {
 }
 
 #[derive(Default)]
-pub(super) struct Page {
+pub(super) struct HtmlPage {
     pieces: Vec<Piece>,
     tables: Vec<Table>,
     open: Vec<Element>,
@@ -72,7 +72,7 @@ pub(super) struct Page {
     is_in_title: bool,
 }
 
-impl Page {
+impl HtmlPage {
     /// The pieces and the title.
     pub(super) fn read(html: &str) -> (Vec<Piece>, String) {
         let mut emitter = emitter();

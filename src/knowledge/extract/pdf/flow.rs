@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 
 use super::outline::Outline;
-use super::page::{Area, Font, Line, Page};
+use super::page::{Area, Font, Line, PdfPage};
 use super::tables::{Item, Table, split};
 use crate::extract::Sink;
 use crate::{Block, BlockKind};
@@ -73,7 +73,7 @@ impl Flow {
     }
 
     /// Learns the text's size, pitch and words of a page, some pages before it is told.
-    pub(super) fn learn(&mut self, page: &Page) {
+    pub(super) fn learn(&mut self, page: &PdfPage) {
         for pair in page.lines.windows(2) {
             let (above, below) = (&pair[0], &pair[1]);
             if above.block == below.block && below.area.top > above.area.top && above.area.height() > 0.0 {
@@ -88,7 +88,7 @@ impl Flow {
         }
     }
 
-    pub(super) fn tell(&mut self, page: Page, sink: &mut Sink<'_>) -> ControlFlow<()> {
+    pub(super) fn tell(&mut self, page: PdfPage, sink: &mut Sink<'_>) -> ControlFlow<()> {
         let number = page.number;
         let seen = page.seen.clone();
         let lines = labelled(page);
@@ -315,7 +315,7 @@ fn bare(word: &str) -> String {
 }
 
 /// Bullets and numbers of lists that poppler has apart from their lines are put before them.
-fn labelled(mut page: Page) -> Page {
+fn labelled(mut page: PdfPage) -> PdfPage {
     let mut at = 0;
     while at < page.lines.len() {
         let line = &page.lines[at];

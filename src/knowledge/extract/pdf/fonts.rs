@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 use std::path::Path;
 use std::process::Command;
 
-use super::page::{Area, Font, Page};
+use super::page::{Area, Font, PdfPage};
 use super::stream::Give;
 use crate::extract::program::{command, read_line};
 
@@ -86,7 +86,7 @@ fn is_mono(family: &str) -> bool {
 
 impl Fonts {
     /// Tells the page's words their fonts.
-    pub(super) fn tell(&self, page: &mut Page) {
+    pub(super) fn tell(&self, page: &mut PdfPage) {
         let tallest = self.runs.iter().map(|(area, _)| area.height()).fold(0.0, f32::max);
         for word in page.lines.iter_mut().flat_map(|line| &mut line.words) {
             let (x, y) = (f32::midpoint(word.area.left, word.area.right), word.area.middle());

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::page::{Area, Line, Page};
+use super::page::{Area, Line, PdfPage};
 
 /// The parts of a page's height, above and below, in which headers and footers stand.
 const ZONE: f32 = 0.13;
@@ -43,7 +43,7 @@ struct Row {
 /// Pages wait here until those after them are known.
 #[derive(Debug, Default)]
 pub(super) struct Margins {
-    pages: VecDeque<(Page, Vec<Row>)>,
+    pages: VecDeque<(PdfPage, Vec<Row>)>,
     /// How many of the front ones have been given out.
     given: usize,
     proven: HashMap<i32, u32>,
@@ -51,18 +51,18 @@ pub(super) struct Margins {
 
 impl Margins {
     /// Takes the next page, and gives the one whose neighbours are complete.
-    pub(super) fn push(&mut self, page: Page) -> Option<Page> {
+    pub(super) fn push(&mut self, page: PdfPage) -> Option<PdfPage> {
         let rows = rows(&page);
         self.pages.push_back((page, rows));
         (self.pages.len() > self.given + NEIGHBOURS).then(|| self.give()).flatten()
     }
 
     /// Gives the pages that are left, when no more come.
-    pub(super) fn pop(&mut self) -> Option<Page> {
+    pub(super) fn pop(&mut self) -> Option<PdfPage> {
         self.give()
     }
 
-    fn give(&mut self) -> Option<Page> {
+    fn give(&mut self) -> Option<PdfPage> {
         let at = self.given;
         let (page, rows) = self.pages.get(at)?;
         let number = i64::from(page.number);
@@ -121,7 +121,7 @@ fn same_running(one: &Row, other: &Row, away: i64) -> bool {
     (same_text && !one.text.is_empty() && (one.numbers == other.numbers || (one.depth == 0 && counts))) || (one.depth == 0 && counts_at_end)
 }
 
-fn rows(page: &Page) -> Vec<Row> {
+fn rows(page: &PdfPage) -> Vec<Row> {
     let mut at: Vec<(usize, &Line)> = page.lines.iter().enumerate().collect();
     at.sort_by(|(_, one), (_, other)| one.area.middle().total_cmp(&other.area.middle()));
     let mut found: Vec<(Area, Vec<usize>)> = Vec::new();
@@ -159,7 +159,7 @@ struct Place {
     top: bool,
 }
 
-fn row(page: &Page, (area, lines): &(Area, Vec<usize>), place: &Place) -> Option<Row> {
+fn row(page: &PdfPage, (area, lines): &(Area, Vec<usize>), place: &Place) -> Option<Row> {
     let text: Vec<String> = lines.iter().map(|line| page.lines[*line].text()).collect();
     let text = text.join(" ");
     if text.len() > MAX_LENGTH || lines.len() > PARTS {

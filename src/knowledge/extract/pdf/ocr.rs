@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::page::Page;
+use super::page::PdfPage;
 use crate::extract::program::{Allowance, Running, command, find, told};
 
 const RESOLUTION: f32 = 300.0;
@@ -73,7 +73,7 @@ impl Ocr {
     }
 
     /// Whether the page's text is in a picture: it has next to none and is not empty.
-    pub(super) fn is_picture(&self, file: &Path, page: &Page, pictures: &mut Pictures) -> bool {
+    pub(super) fn is_picture(&self, file: &Path, page: &PdfPage, pictures: &mut Pictures) -> bool {
         match page.words() {
             0 => self.has_ink(file, page.number).unwrap_or(true),
             1..FEW_WORDS => {
@@ -115,14 +115,14 @@ impl Ocr {
         Some(output.lines().filter_map(large).collect())
     }
 
-    pub(super) fn read(&self, file: &Path, page: &Page) -> Seen {
+    pub(super) fn read(&self, file: &Path, page: &PdfPage) -> Seen {
         match self.try_read(file, page) {
             Ok(seen) => seen,
             Err(error) => Seen::Failed(error.to_string()),
         }
     }
 
-    fn try_read(&self, file: &Path, page: &Page) -> io::Result<Seen> {
+    fn try_read(&self, file: &Path, page: &PdfPage) -> io::Result<Seen> {
         let missing = |name| io::Error::new(ErrorKind::NotFound, format!("{name} is not installed"));
         let reader = self.reader.as_ref().ok_or_else(|| missing("tesseract"))?;
         let rasterer = self.rasterer.as_ref().ok_or_else(|| missing("pdftoppm"))?;

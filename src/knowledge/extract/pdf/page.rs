@@ -93,7 +93,7 @@ impl Line {
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Page {
+pub(super) struct PdfPage {
     /// From 1.
     pub(super) number: u32,
     pub(super) width: f32,
@@ -103,7 +103,7 @@ pub(super) struct Page {
     pub(super) seen: Vec<String>,
 }
 
-impl Page {
+impl PdfPage {
     pub(super) fn words(&self) -> usize {
         self.lines.iter().map(|line| line.words.len()).sum()
     }

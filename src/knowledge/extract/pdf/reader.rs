@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::fonts::{self, Fonts};
-use super::page::Page;
+use super::page::PdfPage;
 use super::stream::{Next, Stream};
 use super::words;
 use crate::extract::program::Allowance;
@@ -28,13 +28,13 @@ pub(super) struct Reader {
 
 #[derive(Default)]
 pub(super) struct State {
-    text: Option<Stream<Page>>,
+    text: Option<Stream<PdfPage>>,
     fonts: Option<Stream<Fonts>>,
     fonts_failed: bool,
     /// Fonts of a page that text has not come to.
     ahead: Option<Fonts>,
     /// The page that was read last, which is whole only when another has followed, or the end.
-    held: Option<Page>,
+    held: Option<PdfPage>,
     /// The number of the next page to give.
     next: u32,
     failures: u32,
@@ -43,7 +43,7 @@ pub(super) struct State {
 }
 
 pub(super) enum Read {
-    Page(Page),
+    Page(PdfPage),
     /// The page with this number cannot be read.
     Lost(u32),
     End,
@@ -82,11 +82,11 @@ impl Reader {
         }
     }
 
-    fn stream(&self, first: u32, last: u32) -> io::Result<Stream<Page>> {
+    fn stream(&self, first: u32, last: u32) -> io::Result<Stream<PdfPage>> {
         Stream::start(words::print(&self.text_program, &self.file, first, last), self.allowance, |output, give| words::parse(output, give))
     }
 
-    fn single(&self, number: u32) -> io::Result<Option<Page>> {
+    fn single(&self, number: u32) -> io::Result<Option<PdfPage>> {
         match self.stream(number, number)?.next(self.patience) {
             Next::Page(page) if page.number == number => Ok(Some(page)),
             _ => Ok(None),
@@ -94,7 +94,7 @@ impl Reader {
     }
 
     /// The page from the stream of all, or none where that breaks off.
-    fn following(&mut self, number: u32) -> io::Result<Option<Page>> {
+    fn following(&mut self, number: u32) -> io::Result<Option<PdfPage>> {
         if self.state.text.is_none() {
             self.state.text = Some(self.stream(number, self.pages)?);
         }
@@ -123,7 +123,7 @@ impl Reader {
     }
 
     /// Fonts are a help and no more: without them text has sizes by its height.
-    fn tell_fonts(&mut self, page: &mut Page) -> io::Result<()> {
+    fn tell_fonts(&mut self, page: &mut PdfPage) -> io::Result<()> {
         let state = &mut self.state;
         if state.fonts_failed {
             return Ok(());

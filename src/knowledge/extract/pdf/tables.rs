@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::ops::Deref;
 
-use super::page::{Area, Line, Page, Word};
+use super::page::{Area, Line, PdfPage, Word};
 
 /// Gaps between words, in heights of the text: a table begins with a line that has one as wide as this.
 const CELL_GAP: f32 = 0.85;
@@ -80,7 +80,7 @@ impl Row<'_> {
     }
 }
 
-pub(super) fn split(page: Page) -> Vec<Item> {
+pub(super) fn split(page: PdfPage) -> Vec<Item> {
     let tables = find(&page);
     if tables.is_empty() {
         return page.lines.into_iter().map(Item::Line).collect();
@@ -108,7 +108,7 @@ pub(super) fn split(page: Page) -> Vec<Item> {
 }
 
 /// Tables, and which of the page's words are theirs.
-fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
+fn find(page: &PdfPage) -> Vec<(Table, HashSet<usize>)> {
     let rows = rows(page);
     let mut tables = Vec::new();
     let mut at = 0;
@@ -131,7 +131,7 @@ fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
     tables
 }
 
-fn rows(page: &Page) -> Vec<Row<'_>> {
+fn rows(page: &PdfPage) -> Vec<Row<'_>> {
     let mut words: Vec<Placed<'_>> =
         page.lines.iter().flat_map(|line| &line.words).enumerate().map(|(at, word)| Placed { at, word }).collect();
     words.sort_by(|one, other| one.area.middle().total_cmp(&other.area.middle()));

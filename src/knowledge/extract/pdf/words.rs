@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 use std::path::Path;
 use std::process::Command;
 
-use super::page::{Area, Font, Line, Page, Word};
+use super::page::{Area, Font, Line, PdfPage, Word};
 use super::stream::Give;
 use crate::extract::program::{command, read_line};
 
@@ -25,7 +25,7 @@ pub(super) fn print(program: &Path, file: &Path, first: u32, last: u32) -> Comma
     command
 }
 
-pub(super) fn parse(mut output: impl BufRead, give: &mut Give<'_, Page>) -> io::Result<()> {
+pub(super) fn parse(mut output: impl BufRead, give: &mut Give<'_, PdfPage>) -> io::Result<()> {
     let mut row = Vec::new();
     let mut reading: Option<Reading> = None;
     while read_line(&mut output, &mut row, MAX_ROW_BYTES)? {
@@ -70,7 +70,7 @@ impl Row {
 }
 
 struct Reading {
-    page: Page,
+    page: PdfPage,
     block: u32,
     words: Vec<Word>,
     count: usize,
@@ -79,7 +79,7 @@ struct Reading {
 
 impl Reading {
     fn new(row: &Row) -> Self {
-        let page = Page { number: row.number, width: row.area.width(), height: row.area.height(), ..Page::default() };
+        let page = PdfPage { number: row.number, width: row.area.width(), height: row.area.height(), ..PdfPage::default() };
         Self { page, block: 0, words: Vec::new(), count: 0, bytes: 0 }
     }
 
@@ -107,7 +107,7 @@ impl Reading {
         self.page.lines.extend(Line::new(self.block, words));
     }
 
-    fn finish(mut self) -> Page {
+    fn finish(mut self) -> PdfPage {
         self.end_line();
         self.page
     }

@@ -11,7 +11,7 @@ use url::Url;
 use super::{Server, judged};
 use crate::source::config::DatabricksConfig;
 use crate::source::http::{Refusal, SourceCall};
-use crate::source::{Fetched, Item, MAX_DOCUMENT_BYTES, Page, SourceError};
+use crate::source::{Fetched, Item, MAX_DOCUMENT_BYTES, SourceError, SourcePage};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const STATEMENT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -70,7 +70,7 @@ impl Table {
     }
 
     /// One document, if the table is there.
-    pub(super) async fn list(&self, server: &Server) -> Result<Page, SourceError> {
+    pub(super) async fn list(&self, server: &Server) -> Result<SourcePage, SourceError> {
         self.run(server, &format!("SELECT * FROM {} LIMIT 0", self.quoted())).await?;
         let name = self.parts.join(".");
         let item = Item {
@@ -81,7 +81,7 @@ impl Table {
             version: None,
             size: None,
         };
-        Ok(Page { items: vec![item], ..Page::default() })
+        Ok(SourcePage { items: vec![item], ..SourcePage::default() })
     }
 
     pub(super) async fn fetch(&self, server: &Server, file: &mut File) -> Result<Fetched, SourceError> {

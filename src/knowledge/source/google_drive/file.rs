@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::source::{Item, Page, Skipped, SourceError};
+use crate::source::{Item, Skipped, SourceError, SourcePage};
 
 /// The fields that are asked for.
 pub(super) const FIELDS: &str = "id,name,mimeType,parents,trashed,size,md5Checksum,modifiedTime,webViewLink";
@@ -39,7 +39,7 @@ impl DriveFile {
         self.mime_type == FOLDER
     }
 
-    pub(super) fn into_page(self, page: &mut Page) -> Result<(), SourceError> {
+    pub(super) fn into_page(self, page: &mut SourcePage) -> Result<(), SourceError> {
         match self.into_item()? {
             Ok(item) => page.items.push(item),
             Err(skipped) => page.skipped.push(skipped),

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::beneath::{Root, entry, subfolder};
 use super::{kind, version};
-use crate::source::{Item, Page, PageToken, Skipped, SourceError};
+use crate::source::{Item, PageToken, Skipped, SourceError, SourcePage};
 
 /// The most entries of one folder, which are sorted in memory.
 const MAX_ENTRIES: usize = 100_000;
@@ -21,12 +21,12 @@ const MAX_SKIPPED: usize = 100;
 struct Walk<'a> {
     root: &'a Root,
     items: usize,
-    page: Page,
+    page: SourcePage,
 }
 
-pub(super) fn page(root: &Root, after: Option<&str>, items: usize) -> Result<Page, SourceError> {
+pub(super) fn page(root: &Root, after: Option<&str>, items: usize) -> Result<SourcePage, SourceError> {
     let after: Vec<&str> = after.map(|path| path.split('/').collect()).unwrap_or_default();
-    let mut walk = Walk { root, items, page: Page::default() };
+    let mut walk = Walk { root, items, page: SourcePage::default() };
     walk.folder(&root.as_folder(), "", &after, 0)?;
     Ok(walk.page)
 }

@@ -137,8 +137,8 @@ async fn private_addresses_are_refused_unless_allowed() {
 async fn the_same_page_twice_is_no_end() {
     struct Stuck;
     impl Source for Stuck {
-        fn page<'a>(&'a self, _: Option<&'a PageToken>) -> Pending<'a, Page> {
-            Box::pin(async { Ok(Page { next: Some(PageToken("x".into())), ..Page::default() }) })
+        fn page<'a>(&'a self, _: Option<&'a PageToken>) -> Pending<'a, SourcePage> {
+            Box::pin(async { Ok(SourcePage { next: Some(PageToken("x".into())), ..SourcePage::default() }) })
         }
         fn fetch<'a>(&'a self, _: &'a Item, _: &'a mut File) -> Pending<'a, Fetched> {
             Box::pin(async { Err(SourceError::gone("gone")) })
