@@ -26,7 +26,7 @@ impl Health {
 
 /// What is known of an agent.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Seen<'a> {
+pub struct RadarInput<'a> {
     /// Nobody wants it to run.
     pub is_suspended: bool,
     /// Replicas that take requests, and replicas that are wanted. None while nobody knows.
@@ -59,8 +59,8 @@ pub struct Figures {
     pub cost_usd: Option<f64>,
 }
 
-pub fn figures(seen: &Seen) -> Figures {
-    let Seen { usage, latency_bounds, .. } = *seen;
+pub fn figures(seen: &RadarInput) -> Figures {
+    let RadarInput { usage, latency_bounds, .. } = *seen;
     Figures {
         health: health(seen),
         uptime_pct: seen.readiness.and_then(Share::percent),
@@ -75,7 +75,7 @@ pub fn figures(seen: &Seen) -> Figures {
     }
 }
 
-fn health(seen: &Seen) -> Option<Health> {
+fn health(seen: &RadarInput) -> Option<Health> {
     let replicas = seen.replicas.filter(|replicas| !seen.is_suspended && replicas.of > 0)?;
     let fails = seen.usage.is_some_and(|usage| {
         usage.ended() >= MIN_REQUESTS && usage.error_percent().is_some_and(|percent| percent >= DEGRADED_ERROR_PERCENT)
@@ -139,13 +139,13 @@ mod tests {
         }
     }
 
-    fn seen(ready: i64, of: i64, usage: Option<&Usage>) -> Seen<'_> {
-        Seen {
+    fn seen(ready: i64, of: i64, usage: Option<&Usage>) -> RadarInput<'_> {
+        RadarInput {
             replicas: Some(Share { count: ready, of }),
             readiness: Some(Share { count: 9, of: 10 }),
             usage,
             latency_bounds: &BOUNDS,
-            ..Seen::default()
+            ..RadarInput::default()
         }
     }
 
@@ -154,13 +154,13 @@ mod tests {
         let (few, fails, serves) = (usage(19, 19), usage(20, 1), usage(21, 1));
         let left = Usage { unknown: Some(2), ..usage(21, 19) };
         for (seen, expected) in [
-            (Seen::default(), None),
+            (RadarInput::default(), None),
             (seen(0, 2, None), Some(Health::Down)),
             (seen(1, 2, None), Some(Health::Degraded)),
             (seen(2, 2, None), Some(Health::Healthy)),
             (seen(0, 0, None), None),
-            (Seen { is_suspended: true, ..seen(0, 2, None) }, None),
-            (Seen { is_in_trouble: true, ..seen(2, 2, None) }, Some(Health::Degraded)),
+            (RadarInput { is_suspended: true, ..seen(0, 2, None) }, None),
+            (RadarInput { is_in_trouble: true, ..seen(2, 2, None) }, Some(Health::Degraded)),
             (seen(1, 1, Some(&few)), Some(Health::Healthy)),
             (seen(1, 1, Some(&left)), Some(Health::Healthy)),
             (seen(1, 1, Some(&fails)), Some(Health::Degraded)),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_none() {
-        let unmeasured = figures(&Seen::default());
+        let unmeasured = figures(&RadarInput::default());
         let nothing = Figures {
             health: None,
             uptime_pct: None,
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_fleet_is_the_sum_of_what_is_known() {
         let (one, two) = (usage(10, 0), usage(5, 0));
-        let all = [figures(&seen(1, 1, Some(&one))), figures(&seen(0, 1, Some(&two))), figures(&Seen::default())];
+        let all = [figures(&seen(1, 1, Some(&one))), figures(&seen(0, 1, Some(&two))), figures(&RadarInput::default())];
         let expected = Fleet { total: 3, healthy: 1, degraded: 0, down: 1, requests: Some(15), cost_usd: Some(3.0) };
         assert_eq!(fleet(&all), expected);
         assert_eq!(fleet(&all[2..]).requests, None);

@@ -165,7 +165,7 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
         if !memory.has_begun {
             memory.recall(agent, open.of(agent));
         }
-        let seen = alerts::Seen { agent, found, minutes_down: memory.minutes_down(&agent.key, now), open: open.of(agent) };
+        let seen = alerts::AlertInput { agent, found, minutes_down: memory.minutes_down(&agent.key, now), open: open.of(agent) };
         changes.decide(&seen, &memory.since, &mut waits, now);
     }
     memory.since = waits;

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::settings::Settings;
 use crate::telemetry::metrics::Meters;
-use file::{PolicyFile, Seen};
+use file::{FileIdentity, PolicyFile};
 use selection::{Selected, Selection};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ pub(crate) struct Policies {
 #[derive(Default)]
 struct State {
     /// The file that was used last, or found to be unusable.
-    seen: Option<Seen>,
+    seen: Option<FileIdentity>,
     /// Why the file cannot be used, as it was logged last.
     fault: Option<String>,
     missing: Vec<String>,
@@ -121,15 +121,15 @@ impl Policies {
         }
     }
 
-    fn is_unchanged(&self, seen: Option<&Seen>) -> bool {
+    fn is_unchanged(&self, seen: Option<&FileIdentity>) -> bool {
         let path = self.selection.file.as_deref();
-        path.is_some_and(|path| Seen::of(path).is_ok_and(|now| seen == Some(&now)))
+        path.is_some_and(|path| FileIdentity::of(path).is_ok_and(|now| seen == Some(&now)))
     }
 
     /// Reads and compiles the file, if it is another than before.
-    fn look(&self, before: Option<&Seen>) -> Found {
+    fn look(&self, before: Option<&FileIdentity>) -> Found {
         let Some(path) = self.selection.file.as_deref() else { return Found::Same };
-        let seen = match Seen::of(path) {
+        let seen = match FileIdentity::of(path) {
             Ok(seen) if Some(&seen) == before => return Found::Same,
             Ok(seen) => seen,
             Err(fault) => return Found::Fault { seen: None, fault },
@@ -182,7 +182,7 @@ impl Policies {
         }
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn seen(&self) -> Option<FileIdentity> {
         self.state().seen.clone()
     }
 
@@ -195,12 +195,12 @@ impl Policies {
 enum Found {
     Same,
     New {
-        seen: Seen,
+        seen: FileIdentity,
         selected: Selected,
     },
     Fault {
         /// Of a file that stays unusable until it changes.
-        seen: Option<Seen>,
+        seen: Option<FileIdentity>,
         fault: String,
     },
 }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::git::Git;
 use push::Pusher;
-pub use push::{Seen, probe};
+pub use push::{ProbeResult, probe};
 pub use trouble::Trouble;
 pub use worker::Worker;
 

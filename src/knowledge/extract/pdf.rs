@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::flow::Flow;
 use self::margins::{Margins, NEIGHBOURS};
-use self::ocr::{Ocr, Pictures, Seen};
+use self::ocr::{Ocr, OcrOutcome, Pictures};
 use self::outline::Outline;
 use self::page::PdfPage;
 use self::reader::{Read, Reader, State};
@@ -250,7 +250,7 @@ impl Reading<'_> {
         }
         self.pictures += 1;
         match ocr.read(self.reader.file(), &page) {
-            Seen::Text { paragraphs, confidence } => {
+            OcrOutcome::Text { paragraphs, confidence } => {
                 let low = if confidence < LOW_CONFIDENCE { " with low confidence" } else { "" };
                 self.notes.add(format!("page {number} is an image and was read by OCR{low} ({confidence} %)"));
                 // A few words of text may be in the picture as well, or be its page number.
@@ -260,8 +260,8 @@ impl Reading<'_> {
                     page.seen = paragraphs;
                 }
             }
-            Seen::Nothing => self.notes.add(format!("page {number} is an image in which OCR found no text")),
-            Seen::Failed(why) => self.notes.add(format!("page {number} is an image and was not read: {why}")),
+            OcrOutcome::Nothing => self.notes.add(format!("page {number} is an image in which OCR found no text")),
+            OcrOutcome::Failed(why) => self.notes.add(format!("page {number} is an image and was not read: {why}")),
         }
         page
     }

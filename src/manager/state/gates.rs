@@ -27,7 +27,7 @@ use slipway_http::{Error, HeaderValue, header};
 use tokio::time::{sleep, timeout};
 
 use crate::keys::callback::CallbackKeySource;
-use subject::{Seen, SubjectScore};
+use subject::{GateRun, SubjectScore};
 
 /// The longest request of REST, whose own bound is 64 KiB.
 pub(super) const MAX_BODY_BYTES: usize = 128 * 1024;
@@ -252,13 +252,13 @@ impl Gates {
     }
 
     /// What is known of all runs of an agent.
-    async fn runs(&self, agent: &Key) -> Result<Vec<Seen>, kube::Error> {
+    async fn runs(&self, agent: &Key) -> Result<Vec<GateRun>, kube::Error> {
         let api: Api<Guarded<EvaluationRun>> = Api::namespaced(self.client.clone(), &agent.namespace);
         let mut page = ListParams::default().fields(&format!("spec.agent={}", agent.name)).limit(PAGE_SIZE);
         let mut seen = Vec::new();
         loop {
             let runs = api.list(&page).await?;
-            seen.extend(runs.items.iter().filter_map(|run| run.0.as_ref().ok()).map(Seen::of));
+            seen.extend(runs.items.iter().filter_map(|run| run.0.as_ref().ok()).map(GateRun::of));
             match runs.metadata.continue_.filter(|next| !next.is_empty()) {
                 Some(next) => page = page.continue_token(&next),
                 None => return Ok(seen),

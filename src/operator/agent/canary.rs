@@ -32,7 +32,7 @@ use super::{Progress, routing};
 use crate::context::Context;
 use decide::decide;
 use decision::{Act, Decision};
-use gather::Seen;
+use gather::CanarySeen;
 pub(super) use wants::{Wants, wants};
 
 /// How often a decision is made anew at most: once with the book of the Agent's writers, and once after a refusal.
@@ -114,7 +114,7 @@ pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) 
 
 /// Decides, reads who has written the Agent where that matters, and patches its spec where that is decided. What the API server does
 /// not take is decided anew, as of a spec that belongs to others.
-async fn settle(agent: &Agent, seen: &mut Seen, context: &Context) -> Result<Option<Decision>, write::Error> {
+async fn settle(agent: &Agent, seen: &mut CanarySeen, context: &Context) -> Result<Option<Decision>, write::Error> {
     let now = Timestamp::now();
     for _ in 0..ROUNDS {
         let Some(decision) = decide(agent, seen, now) else {

@@ -35,7 +35,7 @@ const MAX_LABEL: usize = 63;
 /// What surrounds an Agent that may be routed to.
 #[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct RoutingSeen {
     /// The slug of the team that owns the namespace.
     team: Option<String>,
     /// Whether the cluster has HTTPRoutes.
@@ -55,12 +55,12 @@ pub(super) struct Seen {
 }
 
 /// Reads it from the caches.
-pub(super) fn gather(agent: &Agent, context: &Context) -> Seen {
+pub(super) fn gather(agent: &Agent, context: &Context) -> RoutingSeen {
     let (caches, key) = (&context.caches, Key::of(agent));
     let is_there = |kind: ChildKind, name: &str| owned(agent, kind, name, context).is_some();
     let of_mesh = || names(&key.name).into_iter().filter(|(kind, _)| *kind != ChildKind::HttpRoute);
     let services = [Track::primary(&key.name), Track::Canary.workload(&key.name)];
-    Seen {
+    RoutingSeen {
         team: caches.team_of(&key.namespace),
         has_gateway_kinds: caches.has_kind(ChildKind::HttpRoute),
         has_mesh_kinds: of_mesh().all(|(kind, _)| caches.has_kind(kind)),
@@ -91,7 +91,7 @@ fn unwanted(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, context: &Cont
 }
 
 /// The objects that there should be. `weight` is the canary's share; None without a canary. Those that name others come after them.
-fn build(agent: &Agent, weight: Option<u8>, seen: &Seen, settings: &Settings) -> Vec<(ChildKind, Value)> {
+fn build(agent: &Agent, weight: Option<u8>, seen: &RoutingSeen, settings: &Settings) -> Vec<(ChildKind, Value)> {
     let canary = agent.canary_status();
     // Before a canary serves, and while it drains, all goes to the agent's own Service: nothing leads to what is about to come or go.
     let weight = weight.filter(|_| seen.has_services && canary.is_some_and(|canary| canary.phase.serves()));
@@ -122,7 +122,7 @@ pub(super) fn is_name(agent: &str, kind: ChildKind, name: &str) -> bool {
 }
 
 /// The Gateway and the hostname that lead to an agent which asks for that; or why nothing does, as a reason and a message.
-fn exposure<'a>(agent: &Agent, seen: &Seen, settings: &'a Settings) -> Result<(&'a Gateway, String), (&'static str, String)> {
+fn exposure<'a>(agent: &Agent, seen: &RoutingSeen, settings: &'a Settings) -> Result<(&'a Gateway, String), (&'static str, String)> {
     let refused = |reason: &'static str, message: &str| Err((reason, message.to_owned()));
     if agent.spec.expose.is_none() {
         return refused("NotExposed", "the agent is not exposed");

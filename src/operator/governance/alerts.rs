@@ -30,7 +30,7 @@ impl OpenAlerts {
 }
 
 /// What is known of an agent.
-pub(super) struct Seen<'a> {
+pub(super) struct AlertInput<'a> {
     pub agent: &'a Watched,
     pub found: &'a AgentReadings,
     pub minutes_down: f64,
@@ -60,7 +60,7 @@ impl<'a> AlertChanges<'a> {
     /// `since` says since when alerts that have not begun are due, `waits` gets the same for the next pass.
     pub(super) fn decide(
         &mut self,
-        seen: &Seen<'a>,
+        seen: &AlertInput<'a>,
         since: &HashMap<Watch, Timestamp>,
         waits: &mut HashMap<Watch, Timestamp>,
         now: Timestamp,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_api::Track;
 use slipway_database::{AgentUsage, Used};
-use slipway_governance::radar::{self, Figures, Health, Seen};
+use slipway_governance::radar::{self, Figures, Health, RadarInput};
 use slipway_governance::{Estimate, Share, Usage, rounded};
 
 use super::alerts::{AlertView, is_told_in_trouble};
@@ -140,10 +140,10 @@ pub(crate) struct TrackMetrics {
 }
 
 /// What is known of an agent for its figures.
-fn seen<'a>(snapshot: &'a Snapshot, item: &ListEntry<AgentState>, reading: Option<&'a Reading>) -> Seen<'a> {
+fn seen<'a>(snapshot: &'a Snapshot, item: &ListEntry<AgentState>, reading: Option<&'a Reading>) -> RadarInput<'a> {
     let state = &item.data;
     let ready = state.ready_replicas.map(|ready| Share { count: i64::from(ready), of: i64::from(state.replicas) });
-    Seen {
+    RadarInput {
         is_suspended: is_suspended(state.status),
         replicas: ready,
         readiness: reading.and_then(|reading| reading.readiness),
@@ -232,7 +232,8 @@ impl AgentRadar {
             tracks.entry(track).or_default().add(&used);
         }
         let bounds = &slipway_database::LATENCY_BOUNDS_MS;
-        let figures = |used: &Used| radar::figures(&Seen { usage: Some(&Usage::from(used)), latency_bounds: bounds, ..Seen::default() });
+        let figures =
+            |used: &Used| radar::figures(&RadarInput { usage: Some(&Usage::from(used)), latency_bounds: bounds, ..RadarInput::default() });
         let shown = |(track, used): (&'static str, Used)| {
             let (weight, version) = match (canary, Track::named(track)) {
                 (Some(canary), Some(Track::Stable)) => (Some(100 - i32::from(canary.share)), canary.stable_version.as_deref()),
@@ -310,11 +311,11 @@ mod tests {
     #[test]
     fn counts_that_were_cut_off_are_lower_bounds() {
         let used = Usage { requests: 5, cost_micros: Some(1), ..Usage::default() };
-        let figures = radar::figures(&Seen { usage: Some(&used), ..Seen::default() });
+        let figures = radar::figures(&RadarInput { usage: Some(&used), ..RadarInput::default() });
         let partial = TrackMetrics::of(&figures, true);
         assert_eq!(partial.at_least, ["requests_24h", "errors_24h", "tokens_24h", "estimated_cost_usd"], "nobody knows of unknown ends");
         assert!(TrackMetrics::of(&figures, false).at_least.is_empty());
-        let unmeasured = radar::figures(&Seen::default());
+        let unmeasured = radar::figures(&RadarInput::default());
         assert!(TrackMetrics::of(&unmeasured, true).at_least.is_empty());
     }
 }

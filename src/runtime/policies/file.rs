@@ -14,7 +14,7 @@ pub(super) const MAX_BYTES: u64 = 512 * 1024;
 
 /// A file as it was when it was looked at. kubelet puts another file in its place; others may write into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FileIdentity {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -33,7 +33,7 @@ pub(super) struct PolicyFile {
     pub(super) required: Vec<String>,
 }
 
-impl Seen {
+impl FileIdentity {
     pub(super) fn of(path: &Path) -> Result<Self, String> {
         let found = metadata(path).map_err(|error| fault(path, &error.to_string()))?;
         // Opening a pipe would wait for its writer.

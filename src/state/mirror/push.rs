@@ -28,7 +28,7 @@ const MIRROR_PROFILE: EgressProfile = EgressProfile { name: "the mirror", settin
 
 /// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ProbeResult {
     pub branches: usize,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Pusher {
 
 /// Checks that a remote can be read and written as configured, without changing anything there. `namespace` is an example
 /// of a repository.
-pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -> Result<Seen, Trouble> {
+pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -> Result<ProbeResult, Trouble> {
     let place = remote.destination(namespace);
     let look = reach(git, rules, remote, &place, &["ls-remote", "--heads", "--quiet", "--", &place.url]).await?;
     let seen = well(look.run(PROBE_LIMITS).await?)?;
@@ -58,7 +58,7 @@ pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -
     well(init.run(LOCAL_LIMITS).await?)?;
     let attempted = attempt.within(&empty).run(PROBE_LIMITS).await?;
     if attempted.status.success() || attempted.stderr.as_str().contains("remote ref does not exist") {
-        Ok(Seen { branches })
+        Ok(ProbeResult { branches })
     } else {
         Err(meant(&attempted))
     }

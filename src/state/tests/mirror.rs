@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_peers::{GitHttp, Sshd, free_port};
 use slipway_state::git::Git;
-use slipway_state::mirror::{Mirror, Options, Rules, Seen, State, Trouble, probe};
+use slipway_state::mirror::{Mirror, Options, ProbeResult, Rules, State, Trouble, probe};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -72,7 +72,7 @@ impl Local {
         Running { mirror, remote: sender, task }
     }
 
-    async fn probe(&self, remote: &Remote) -> Result<Seen, Trouble> {
+    async fn probe(&self, remote: &Remote) -> Result<ProbeResult, Trouble> {
         probe(&self.git, &self.rules, remote, "team-a").await
     }
 
@@ -158,7 +158,7 @@ async fn each_namespace_gets_its_branch_over_https_and_many_changes_become_few_p
     let there = server.repository("agents.git", &[("post-receive", &format!("echo x >>{}", count.display()))]);
     let (a, b) = (local.commit("team-a"), local.commit("team-b"));
     let remote = https(&server, &server.url("agents.git"), server.token());
-    assert_eq!(local.probe(&remote).await, Ok(Seen { branches: 0 }));
+    assert_eq!(local.probe(&remote).await, Ok(ProbeResult { branches: 0 }));
     let running = local.start(Some(remote.clone()));
     running.in_sync("team-a", &a).await;
     let state = running.in_sync("team-b", &b).await;
@@ -175,7 +175,7 @@ async fn each_namespace_gets_its_branch_over_https_and_many_changes_become_few_p
     assert_eq!(at(&there, "team-a"), last);
     let pushes = fs::read_to_string(&count).unwrap().lines().count() - before;
     assert!((1..25).contains(&pushes), "50 changes became {pushes} pushes");
-    assert_eq!(local.probe(&remote).await, Ok(Seen { branches: 2 }));
+    assert_eq!(local.probe(&remote).await, Ok(ProbeResult { branches: 2 }));
     // What nobody could have as a namespace is passed over.
     running.mirror.changed("../team-a");
     sleep(Duration::from_millis(100)).await;
@@ -205,7 +205,7 @@ async fn ssh_takes_the_right_key_and_the_right_host() {
     let other = slipway_peers::sshd();
     let url = server.url("agents.git");
     let right = ssh(&server, &url, &server.key(), &server.host_key());
-    assert_eq!(local.probe(&right).await, Ok(Seen { branches: 0 }), "{}", server.log());
+    assert_eq!(local.probe(&right).await, Ok(ProbeResult { branches: 0 }), "{}", server.log());
     let impostor = local.probe(&ssh(&server, &url, &server.key(), &other.host_key())).await.unwrap_err();
     assert!(matches!(impostor, Trouble::HostKey(_)), "{impostor}");
     let stranger = local.probe(&ssh(&server, &url, &other.key(), &server.host_key())).await.unwrap_err();

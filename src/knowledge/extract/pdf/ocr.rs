@@ -55,7 +55,7 @@ impl Pictures {
 
 /// What OCR made of a page.
 #[derive(Debug, PartialEq)]
-pub(super) enum Seen {
+pub(super) enum OcrOutcome {
     Text {
         paragraphs: Vec<String>,
         /// The mean over words, in percent.
@@ -115,14 +115,14 @@ impl Ocr {
         Some(output.lines().filter_map(large).collect())
     }
 
-    pub(super) fn read(&self, file: &Path, page: &PdfPage) -> Seen {
+    pub(super) fn read(&self, file: &Path, page: &PdfPage) -> OcrOutcome {
         match self.try_read(file, page) {
             Ok(seen) => seen,
-            Err(error) => Seen::Failed(error.to_string()),
+            Err(error) => OcrOutcome::Failed(error.to_string()),
         }
     }
 
-    fn try_read(&self, file: &Path, page: &PdfPage) -> io::Result<Seen> {
+    fn try_read(&self, file: &Path, page: &PdfPage) -> io::Result<OcrOutcome> {
         let missing = |name| io::Error::new(ErrorKind::NotFound, format!("{name} is not installed"));
         let reader = self.reader.as_ref().ok_or_else(|| missing("tesseract"))?;
         let rasterer = self.rasterer.as_ref().ok_or_else(|| missing("pdftoppm"))?;
@@ -144,7 +144,7 @@ impl Ocr {
 }
 
 /// Reads tesseract's rows: level, page, block, paragraph, line, word, four of place, confidence, text.
-fn seen(output: &str) -> Seen {
+fn seen(output: &str) -> OcrOutcome {
     let mut paragraphs: BTreeMap<(u32, u32), String> = BTreeMap::new();
     let mut confidences = Vec::new();
     let mut line_before = 0;
@@ -171,11 +171,11 @@ fn seen(output: &str) -> Seen {
         line_before = line;
     }
     if confidences.is_empty() {
-        return Seen::Nothing;
+        return OcrOutcome::Nothing;
     }
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "percent of a page's words")]
     let confidence = (confidences.iter().sum::<f32>() / confidences.len() as f32).round() as u32;
-    Seen::Text { paragraphs: paragraphs.into_values().collect(), confidence }
+    OcrOutcome::Text { paragraphs: paragraphs.into_values().collect(), confidence }
 }
 
 #[cfg(test)]

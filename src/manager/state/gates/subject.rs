@@ -36,7 +36,7 @@ pub(super) fn of(agent: &Agent, allow_heuristic: bool) -> Result<GateSubject, &'
 
 /// A run of the agent.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct GateRun {
     name: String,
     track: EvaluatedTrack,
     phase: Option<EvaluationPhase>,
@@ -49,7 +49,7 @@ pub(super) struct Seen {
     deleting: bool,
 }
 
-impl Seen {
+impl GateRun {
     pub(super) fn of(run: &EvaluationRun) -> Self {
         let status = run.status.clone().unwrap_or_default();
         Self {
@@ -84,15 +84,15 @@ pub(super) enum SubjectScore {
 }
 
 /// The newest score of what is asked about, or how one may come about.
-pub(super) fn find(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> SubjectScore {
+pub(super) fn find(runs: &[GateRun], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> SubjectScore {
     let profile = Profile::of(subject.profile);
-    let counts = |run: &&Seen| match run.provider {
+    let counts = |run: &&GateRun| match run.provider {
         Some(EvaluationProvider::Slipway) => true,
         Some(EvaluationProvider::Heuristic) => subject.allow_heuristic,
         // Nobody judged.
         Some(EvaluationProvider::Mock) | None => false,
     };
-    let has_scored: Vec<&Seen> = runs.iter().filter(|run| run.has_scored(subject)).collect();
+    let has_scored: Vec<&GateRun> = runs.iter().filter(|run| run.has_scored(subject)).collect();
     let judged = has_scored.iter().copied().filter(counts).filter_map(|run| Some((run, canary_gate::judge(&profile, &run.scores)?)));
     if let Some((run, score)) = judged.max_by_key(|(run, _)| (run.completed, run.name.clone())) {
         return SubjectScore::Scored { run: run.name.clone(), score };
@@ -102,9 +102,9 @@ pub(super) fn find(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_ev
     SubjectScore::NoScore(next(runs, subject, agent_uid, may_evaluate && !is_hopeless))
 }
 
-fn next(runs: &[Seen], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> GateNext {
+fn next(runs: &[GateRun], subject: &GateSubject, agent_uid: &str, may_evaluate: bool) -> GateNext {
     let Some(hash) = &subject.run_hash else { return GateNext::Nothing };
-    let is_under_way = |run: &&Seen| {
+    let is_under_way = |run: &&GateRun| {
         let fits = run.track == subject.track && run.run_hash.as_ref().is_none_or(|found| found == hash);
         fits && !run.is_final() && !run.deleting
     };

@@ -12,7 +12,7 @@ use slipway_release::promotion;
 use super::asked_for;
 use super::decision::End;
 use super::events::EndedBy;
-use super::gather::{Book, Seen};
+use super::gather::{Book, CanarySeen};
 use crate::agent::{MANAGER, run};
 use crate::context::Context;
 
@@ -106,7 +106,7 @@ fn dropping(agent: &Agent) -> Value {
 }
 
 /// Makes the run that the canary's gates ask for. The Agent owns it.
-pub(super) async fn make_run(agent: &Agent, seen: &Seen, context: &Context) -> Result<(), write::Error> {
+pub(super) async fn make_run(agent: &Agent, seen: &CanarySeen, context: &Context) -> Result<(), write::Error> {
     let evaluated = seen.evaluation.as_ref().and_then(|evaluation| evaluation.run.as_ref());
     let (Some(evaluated), Some(owner)) = (evaluated, agent.controller_owner_ref(&())) else { return Ok(()) };
     let owner = serde_json::to_value(owner)?;

@@ -20,7 +20,7 @@ use super::decision::{Act, Decision, cut};
 use super::evaluation::{Evaluation, State};
 use super::events::{self, CanaryEvent};
 use super::figures::figures;
-use super::gather::Seen;
+use super::gather::CanarySeen;
 use super::steps;
 use super::{asked_for, ending, in_status, said_before, spec_hash};
 use crate::agent::content;
@@ -36,8 +36,8 @@ const STOPPED: &str = "AgentStopped";
 /// When a canary is looked at again whose end was decided and has yet to be told.
 const SOON: Duration = Duration::from_secs(1);
 
-/// None where it has to be known first who has written what of the Agent ([`Seen::book`]).
-pub(super) fn decide(agent: &Agent, seen: &Seen, now: Timestamp) -> Option<Decision> {
+/// None where it has to be known first who has written what of the Agent ([`CanarySeen::book`]).
+pub(super) fn decide(agent: &Agent, seen: &CanarySeen, now: Timestamp) -> Option<Decision> {
     let before = agent.canary_status();
     let word = asked_for(agent);
     let in_manifest = word.is_some() && seen.book.as_ref()?.in_manifest;
@@ -97,7 +97,7 @@ struct Course<'a> {
     canary: &'a Canary,
     /// This very canary as it stood last; none of one that begins.
     before: Option<&'a CanaryStatus>,
-    seen: &'a Seen,
+    seen: &'a CanarySeen,
     now: Timestamp,
     status: CanaryStatus,
     events: Vec<CanaryEvent>,
@@ -105,7 +105,7 @@ struct Course<'a> {
 
 impl<'a> Course<'a> {
     /// Another content is another canary, which begins anew.
-    fn new(agent: &'a Agent, canary: &'a Canary, stood: Option<&'a CanaryStatus>, seen: &'a Seen, now: Timestamp) -> Self {
+    fn new(agent: &'a Agent, canary: &'a Canary, stood: Option<&'a CanaryStatus>, seen: &'a CanarySeen, now: Timestamp) -> Self {
         let content = content::promoted(agent).map(|promoted| content_of(&promoted).content_hash()).unwrap_or_default();
         let hash = spec_hash(canary);
         let is_same = |stood: &&CanaryStatus| stood.phase.is_active() && stood.spec_hash == hash && stood.content == content;

@@ -13,7 +13,7 @@ use slipway_release::content_of;
 use super::asked_for;
 use super::decision::{Decision, cut};
 use super::events::{self, EndedBy};
-use super::gather::{Book, Seen, Stable};
+use super::gather::{Book, CanarySeen, Stable};
 use super::steps;
 
 /// How long REST's replicas, gateways and meshes have to hear that nobody is sent to a canary any more, before its pods go.
@@ -28,7 +28,7 @@ pub(super) fn none(agent: &Agent) -> Decision {
 
 /// The spec asks for no canary any more: it was promoted if somebody says so, or if its content is the agent's now, else rolled back.
 /// None where it is not known who has written that.
-pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &Seen, now: Timestamp) -> Option<Decision> {
+pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &CanarySeen, now: Timestamp) -> Option<Decision> {
     let Book { by, .. } = *seen.book.as_ref()?;
     let word = asked_for(agent);
     // An annotation that has counted does not end it once more.
@@ -53,7 +53,7 @@ pub(super) fn ended(agent: &Agent, before: &CanaryStatus, seen: &Seen, now: Time
 }
 
 /// The stable track takes over what the canary ran. The canary goes on at the weight that it had, so that nobody is lost meanwhile.
-pub(super) fn promoting(before: &CanaryStatus, seen: &Seen, now: Timestamp) -> Decision {
+pub(super) fn promoting(before: &CanaryStatus, seen: &CanarySeen, now: Timestamp) -> Decision {
     match &seen.stable {
         Stable::Rolled => {
             let status = CanaryStatus { message: None, ..drained(before, now) };

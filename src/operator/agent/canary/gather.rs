@@ -24,7 +24,7 @@ use crate::governance::canary::is_recorded;
 
 /// All that is decided by.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct CanarySeen {
     /// Of the canary.
     pub deployment: Option<DeploymentState>,
     /// Whether that is the Deployment which is wanted now.
@@ -73,7 +73,7 @@ pub(super) struct Book {
     pub barrier: Option<String>,
 }
 
-impl Seen {
+impl CanarySeen {
     /// What was measured, if anything follows from it for this step.
     pub(super) fn evidence(&self, status: &CanaryStatus, now: Timestamp) -> Option<&Reading> {
         let is_of_step = |reading: &&Reading| status.step_started_at.as_ref().is_none_or(|begun| reading.read_at >= begun.0);
@@ -115,7 +115,7 @@ impl Seen {
     }
 }
 
-pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> Seen {
+pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> CanarySeen {
     let (key, stood) = (Key::of(agent), agent.canary_status());
     let Brought { fault, waits, run_hash } = progress.canary.clone();
     let active = agent.status.as_ref().and_then(|status| status.active_release);
@@ -127,7 +127,7 @@ pub(super) fn gather(agent: &Agent, progress: &Progress, context: &Context) -> S
         let child = context.caches.children(ChildKind::Service).get(&Key::new(&key.namespace, name));
         child.is_some_and(|child| child.owner == agent.meta().uid && !child.deleting)
     };
-    Seen {
+    CanarySeen {
         deployment: track_pods::deployment(agent, Track::Canary, context),
         is_as_wanted: is_unchanged(progress, Track::Canary.workload(&key.name)),
         has_services: is_service(Track::Canary.workload(&key.name)) && is_service(Track::primary(&key.name)),

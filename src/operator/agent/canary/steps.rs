@@ -9,7 +9,7 @@ use slipway_api::{Agent, Canary, CanaryStatus};
 use slipway_database::LATENCY_BOUNDS_MS;
 use slipway_governance::canary::{CanaryVerdict, Evidence, Gates, catastrophic, judge};
 
-use super::gather::Seen;
+use super::gather::CanarySeen;
 
 /// How many seconds a step lasts at least, unless its analysis says otherwise.
 const INTERVAL_SECONDS: i64 = 600;
@@ -60,7 +60,7 @@ pub(super) fn wanted(agent: &Agent, canary: &Canary, before: Option<&CanaryStatu
     })
 }
 
-pub(super) fn next(canary: &Canary, analysis: &CanaryAnalysis, status: &CanaryStatus, seen: &Seen, now: Timestamp) -> Move {
+pub(super) fn next(canary: &Canary, analysis: &CanaryAnalysis, status: &CanaryStatus, seen: &CanarySeen, now: Timestamp) -> Move {
     if !seen.is_measurable {
         let why = "nothing is measured of an agent whose conversations are not in the platform's database; promote it or roll it back";
         return Move::Inconclusive { reason: NOT_MEASURED, why: why.to_owned() };
@@ -100,7 +100,7 @@ pub(super) fn is_late(analysis: &CanaryAnalysis, status: &CanaryStatus, now: Tim
 }
 
 /// What ends a canary at any minute, in words.
-pub(super) fn catastrophe(status: &CanaryStatus, seen: &Seen, now: Timestamp) -> Option<String> {
+pub(super) fn catastrophe(status: &CanaryStatus, seen: &CanarySeen, now: Timestamp) -> Option<String> {
     let reading = seen.evidence(status, now)?;
     catastrophic(&reading.canary.evidence, &reading.stable.evidence)
 }

@@ -35,8 +35,8 @@ fn pods(wanted: i32, available: i32) -> DeploymentState {
 }
 
 /// All pods are there, and nothing was measured.
-fn seen() -> Seen {
-    Seen {
+fn seen() -> CanarySeen {
+    CanarySeen {
         deployment: Some(pods(1, 1)),
         is_as_wanted: true,
         has_services: true,
@@ -93,7 +93,7 @@ fn told(decision: &Decision) -> (Option<CanaryPhase>, i32, Vec<&str>, Act, Said<
 }
 
 /// Decides again and again as controllers do, until nothing changes any more.
-fn settled(agent: &mut Agent, seen: &Seen, now: Timestamp) -> Decision {
+fn settled(agent: &mut Agent, seen: &CanarySeen, now: Timestamp) -> Decision {
     for _ in 0..5 {
         let decision = decide(agent, seen, now).unwrap();
         if decision.status == agent.status.as_ref().and_then(|status| status.canary.clone()) {
@@ -107,7 +107,7 @@ fn settled(agent: &mut Agent, seen: &Seen, now: Timestamp) -> Decision {
 #[test]
 fn a_canary_begins_with_nobody_and_serves_when_its_pods_are_ready() {
     let mut agent = agent_with(PLAIN, None);
-    let none = Seen { deployment: None, is_as_wanted: false, has_services: false, run_hash: None, ..seen() };
+    let none = CanarySeen { deployment: None, is_as_wanted: false, has_services: false, run_hash: None, ..seen() };
     let began = decide(&agent, &none, at(0)).unwrap();
     let progressing = (Some(CanaryPhase::Progressing), 0, vec!["AgentCanaryStarted"], Act::Nothing, (None, "Progressing"));
     assert_eq!(told(&began), progressing);
@@ -120,9 +120,11 @@ fn a_canary_begins_with_nobody_and_serves_when_its_pods_are_ready() {
     agent.metadata.generation = Some(5);
     assert_eq!(decide(&agent, &none, at(7)).unwrap().events, began.events, "an autoscaler has changed replicas meanwhile");
     give(&mut agent, began.status);
-    for seen in
-        [Seen { deployment: Some(pods(1, 0)), ..seen() }, Seen { is_as_wanted: false, ..seen() }, Seen { has_services: false, ..seen() }]
-    {
+    for seen in [
+        CanarySeen { deployment: Some(pods(1, 0)), ..seen() },
+        CanarySeen { is_as_wanted: false, ..seen() },
+        CanarySeen { has_services: false, ..seen() },
+    ] {
         assert_eq!(settled(&mut agent, &seen, at(9)).status.unwrap().share(), 0, "{seen:?}");
     }
     let serves = decide(&agent, &seen(), at(9)).unwrap();
@@ -135,20 +137,20 @@ fn a_canary_begins_with_nobody_and_serves_when_its_pods_are_ready() {
 
 #[test]
 fn a_weight_falls_at_once_and_rises_with_its_pods() {
-    let weights = |spec: &str, before: i32, seen: &Seen| {
+    let weights = |spec: &str, before: i32, seen: &CanarySeen| {
         let mut agent = agent_with(spec, None);
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, before)));
         let status = settled(&mut agent, seen, at(9)).status.unwrap();
         (status.weight, status.desired_weight, status.started_at == Some(Time(at(0))))
     };
     let heavy = PLAIN.replace("weight: 10", "weight: 40");
-    let (ready, rolling) = (seen(), Seen { is_as_wanted: false, ..seen() });
+    let (ready, rolling) = (seen(), CanarySeen { is_as_wanted: false, ..seen() });
     for (spec, before, seen, expected) in [
         (&*heavy, 10, &rolling, (10, 40, true)),
         (&*heavy, 10, &ready, (40, 40, true)),
         (PLAIN, 80, &rolling, (10, 10, true)),
-        (PLAIN, 10, &Seen { deployment: Some(pods(2, 1)), ..self::seen() }, (10, 10, true)),
-        (PLAIN, 10, &Seen { deployment: Some(pods(2, 0)), ..self::seen() }, (0, 10, true)),
+        (PLAIN, 10, &CanarySeen { deployment: Some(pods(2, 1)), ..self::seen() }, (10, 10, true)),
+        (PLAIN, 10, &CanarySeen { deployment: Some(pods(2, 0)), ..self::seen() }, (0, 10, true)),
         (&*PLAIN.replace("new", "newer"), 10, &ready, (10, 10, false)),
         (&*PLAIN.replace("old", "older, replicas: 3"), 10, &ready, (10, 10, true)),
         (&*PLAIN.replace("systemPrompt: old", "environment: prod"), 10, &ready, (10, 10, false)),
@@ -179,11 +181,11 @@ fn what_is_wrong_takes_users_away() {
     let fault = ConditionFault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
     let trouble = Trouble { reason: "ImagePullBackOff".to_owned(), message: "not found".to_owned() };
     let stuck = Some(("ProgressDeadlineExceeded".to_owned(), String::new()));
-    let given_up = Seen { deployment: Some(DeploymentState { stuck, ..pods(1, 0) }), trouble: Some(trouble.clone()), ..seen() };
-    let pulls = Seen { deployment: Some(pods(1, 0)), trouble: Some(trouble), ..seen() };
+    let given_up = CanarySeen { deployment: Some(DeploymentState { stuck, ..pods(1, 0) }), trouble: Some(trouble.clone()), ..seen() };
+    let pulls = CanarySeen { deployment: Some(pods(1, 0)), trouble: Some(trouble), ..seen() };
     let stopped = PLAIN.replace("systemPrompt: old", "systemPrompt: old, suspend: true");
     for (spec, seen, expected) in [
-        (PLAIN, Seen { fault: Some(fault), is_as_wanted: false, ..seen() }, (Some(false), "SkillNotFound")),
+        (PLAIN, CanarySeen { fault: Some(fault), is_as_wanted: false, ..seen() }, (Some(false), "SkillNotFound")),
         (PLAIN, pulls.clone(), (Some(false), "ImagePullBackOff")),
         (STEPS, pulls, (Some(false), "ImagePullBackOff")),
         (PLAIN, given_up.clone(), (Some(false), "ImagePullBackOff")),
@@ -201,7 +203,7 @@ fn what_is_wrong_takes_users_away() {
     assert!(rolled_back.is_some_and(|why| why.contains("not found")));
     // Pods of what it was before are still there. They are no reason to wait for the new ones, but where they serve.
     let former = DeploymentState { available: 1, ready: 1, total: 2, ..given_up.deployment.clone().unwrap() };
-    let replaced = Seen { deployment: Some(former), ..given_up };
+    let replaced = CanarySeen { deployment: Some(former), ..given_up };
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Progressing, 0)));
     assert!(ends(&mut agent, &replaced, None).is_some_and(|why| why.contains("not found")));
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Serving, 10)));
@@ -211,7 +213,7 @@ fn what_is_wrong_takes_users_away() {
 #[test]
 fn a_canary_that_has_served_and_crashes_is_rolled_back() {
     let trouble = Trouble { reason: "CrashLoopBackOff".to_owned(), message: "restarted 3 times".to_owned() };
-    let crashes = |available: i32| Seen { deployment: Some(pods(2, available)), trouble: Some(trouble.clone()), ..seen() };
+    let crashes = |available: i32| CanarySeen { deployment: Some(pods(2, available)), trouble: Some(trouble.clone()), ..seen() };
     let served = |spec: &str, requests: i64| {
         let mut agent = agent_with(spec, None);
         let figures = TrackFigures { requests, ..TrackFigures::default() };
@@ -229,12 +231,12 @@ fn a_canary_that_has_served_and_crashes_is_rolled_back() {
 }
 
 /// Decides until a patch follows that rolls the canary back, after its reason has been told; the reason.
-fn ends(agent: &mut Agent, seen: &Seen, barrier: Option<&str>) -> Option<String> {
+fn ends(agent: &mut Agent, seen: &CanarySeen, barrier: Option<&str>) -> Option<String> {
     let first = decide(agent, seen, at(999)).unwrap();
     assert_eq!((first.act, first.events.len()), (Act::Nothing, 0), "the status says why before anything else is written");
     give(agent, first.status);
     assert_eq!(decide(agent, seen, at(999)), None, "it has to be known who owns the spec");
-    let seen = Seen { book: Some(book(EndedBy::Spec, barrier)), ..seen.clone() };
+    let seen = CanarySeen { book: Some(book(EndedBy::Spec, barrier)), ..seen.clone() };
     let second = decide(agent, &seen, at(999)).unwrap();
     assert_eq!(second.act, Act::Patch(End::RolledBack));
     second.status?.message
@@ -250,7 +252,7 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     ] {
         let mut agent = agent_with(PLAIN, None);
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
-        let seen = Seen { evaluation: Some(evaluated(true, state.clone())), ..seen() };
+        let seen = CanarySeen { evaluation: Some(evaluated(true, state.clone())), ..seen() };
         let decision = settled(&mut agent, &seen, at(9));
         let status = decision.status.unwrap();
         assert_eq!((status.weight, decision.act, &*decision.finding.unwrap().reason), (weight, act, reason), "{state:?}");
@@ -258,11 +260,11 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     }
     // Pods come first.
     let mut agent = agent_with(PLAIN, None);
-    let waits = Seen { evaluation: Some(evaluated(true, State::Absent)), deployment: Some(pods(1, 0)), ..seen() };
+    let waits = CanarySeen { evaluation: Some(evaluated(true, State::Absent)), deployment: Some(pods(1, 0)), ..seen() };
     assert_eq!(settled(&mut agent, &waits, at(9)).act, Act::Nothing);
     for state in [State::Failed("avg=50".to_owned()), State::Spent("no pod".to_owned())] {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
-        let why = ends(&mut agent, &Seen { evaluation: Some(evaluated(true, state.clone())), ..seen() }, None).unwrap();
+        let why = ends(&mut agent, &CanarySeen { evaluation: Some(evaluated(true, state.clone())), ..seen() }, None).unwrap();
         assert!(why.contains("avg=50") || why.contains("no pod"), "{why}");
         let is_spent = matches!(state, State::Spent(_));
         assert_eq!(why.contains("delete that EvaluationRun"), is_spent, "it says what is to be done: {why}");
@@ -270,7 +272,7 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     // One that is asked for a score alone serves meanwhile, and goes on where no score came of it.
     for (state, act) in [(State::Absent, Act::MakeRun), (State::Runs, Act::Nothing), (State::Spent("no pod".to_owned()), Act::Nothing)] {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
-        let decision = settled(&mut agent, &Seen { evaluation: Some(evaluated(false, state)), ..seen() }, at(9));
+        let decision = settled(&mut agent, &CanarySeen { evaluation: Some(evaluated(false, state)), ..seen() }, at(9));
         assert_eq!((decision.act, decision.status.unwrap().weight), (act, 10));
     }
 }

@@ -5,7 +5,7 @@ use slipway_api::canary::{Carrier, CarrierName};
 use slipway_api::condition::{EXPOSED, Finding};
 use slipway_api::{Agent, CanaryStatus};
 
-use super::{Seen, exposure};
+use super::{RoutingSeen, exposure};
 use crate::caches::child::Mesh;
 use crate::settings::Settings;
 
@@ -15,7 +15,7 @@ const WARNING: &str = "whoever reaches the Gateway talks to this agent without R
 const MAX_WORDS: usize = 768;
 
 /// Whether the Gateway leads to the agent, where its spec asks for that.
-pub(in crate::agent) fn exposed(agent: &Agent, seen: &Seen, settings: &Settings) -> Option<Finding> {
+pub(in crate::agent) fn exposed(agent: &Agent, seen: &RoutingSeen, settings: &Settings) -> Option<Finding> {
     agent.spec.expose?;
     let (reason, message) = match programmed(agent, seen, settings) {
         Ok(hostname) => ("RouteProgrammed", format!("the Gateway leads requests for {hostname} to the agent")),
@@ -25,7 +25,7 @@ pub(in crate::agent) fn exposed(agent: &Agent, seen: &Seen, settings: &Settings)
 }
 
 /// Who sends a canary its share, and who does not.
-pub(in crate::agent) fn carriers(agent: &Agent, canary: &CanaryStatus, seen: &Seen, settings: &Settings) -> Vec<Carrier> {
+pub(in crate::agent) fn carriers(agent: &Agent, canary: &CanaryStatus, seen: &RoutingSeen, settings: &Settings) -> Vec<Carrier> {
     let idle = || "the canary takes no requests now".to_owned();
     let is_ready = canary.phase.serves() && seen.has_services;
     let gateway = match programmed(agent, seen, settings) {
@@ -55,7 +55,7 @@ pub(in crate::agent) fn carriers(agent: &Agent, canary: &CanaryStatus, seen: &Se
 }
 
 /// The hostname by which the Gateway leads to the agent, or why it does not.
-fn programmed(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<String, (&'static str, String)> {
+fn programmed(agent: &Agent, seen: &RoutingSeen, settings: &Settings) -> Result<String, (&'static str, String)> {
     let (_, hostname) = exposure(agent, seen, settings)?;
     let refused = seen.refused.gateway.as_deref();
     let not = |message: String| Err(("RouteNotAccepted", message));
@@ -76,7 +76,7 @@ fn is_programmed(agent: &Agent) -> bool {
 }
 
 /// Whether a mesh would do as its objects say, or why not.
-fn meshed(agent: &Agent, seen: &Seen) -> Result<(), String> {
+fn meshed(agent: &Agent, seen: &RoutingSeen) -> Result<(), String> {
     let namespace = agent.namespace().unwrap_or_default();
     if !seen.has_mesh_kinds {
         return Err("the kinds of Istio are not installed".to_owned());

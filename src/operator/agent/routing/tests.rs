@@ -30,8 +30,8 @@ fn with_gateway() -> Settings {
 }
 
 /// A cluster with everything in it, and with what the agent asks for.
-fn everything() -> Seen {
-    Seen {
+fn everything() -> RoutingSeen {
+    RoutingSeen {
         team: Some("a".to_owned()),
         has_gateway_kinds: true,
         has_mesh_kinds: true,
@@ -95,7 +95,7 @@ fn a_weight_is_what_both_tracks_have_of_a_hundred() {
 #[test]
 fn all_goes_to_the_agents_own_service_while_its_canary_serves_nobody() {
     let own = json!([{"name": "helper", "port": 8000, "weight": 1}]);
-    let without_services = || Seen { has_services: false, ..everything() };
+    let without_services = || RoutingSeen { has_services: false, ..everything() };
     for (phase, weight, seen) in [
         ("Serving", None, everything()),
         ("Serving", Some(10), without_services()),
@@ -116,7 +116,7 @@ fn all_goes_to_the_agents_own_service_while_its_canary_serves_nobody() {
 #[test]
 fn an_agent_is_exposed_where_it_asks_and_all_is_there() {
     let hostname = |hostname: &str| Gateway { hostname: hostname.to_owned(), ..with_gateway().gateway.unwrap() };
-    let told = |agent: &Agent, seen: &Seen, settings: &Settings| {
+    let told = |agent: &Agent, seen: &RoutingSeen, settings: &Settings| {
         let is_routed = kinds(&build(agent, None, seen, settings)) == [ChildKind::HttpRoute];
         let finding = exposed(agent, seen, settings)?;
         assert!(finding.message.ends_with("talks to this agent without REST's rights, limits and conversation ids"), "{finding:?}");
@@ -136,13 +136,13 @@ fn an_agent_is_exposed_where_it_asks_and_all_is_there() {
     let not_accepted = RouteState { accepted: Some(false), message: "NotAllowedByListeners: no".to_owned(), was_accepted: true };
     for (seen, expected) in [
         (everything(), reason("RouteProgrammed", true)),
-        (Seen { refused: of_mesh, ..everything() }, reason("RouteProgrammed", true)),
-        (Seen { has_gateway_kinds: false, ..everything() }, reason("GatewayKindsMissing", false)),
-        (Seen { team: None, ..everything() }, reason("NoTeam", false)),
-        (Seen { route: None, ..everything() }, reason("RouteNotAccepted", true)),
-        (Seen { route: Some(RouteState::default()), ..everything() }, reason("RouteNotAccepted", true)),
-        (Seen { route: Some(not_accepted), ..everything() }, reason("RouteNotAccepted", true)),
-        (Seen { refused, ..everything() }, reason("RouteNotAccepted", true)),
+        (RoutingSeen { refused: of_mesh, ..everything() }, reason("RouteProgrammed", true)),
+        (RoutingSeen { has_gateway_kinds: false, ..everything() }, reason("GatewayKindsMissing", false)),
+        (RoutingSeen { team: None, ..everything() }, reason("NoTeam", false)),
+        (RoutingSeen { route: None, ..everything() }, reason("RouteNotAccepted", true)),
+        (RoutingSeen { route: Some(RouteState::default()), ..everything() }, reason("RouteNotAccepted", true)),
+        (RoutingSeen { route: Some(not_accepted), ..everything() }, reason("RouteNotAccepted", true)),
+        (RoutingSeen { refused, ..everything() }, reason("RouteNotAccepted", true)),
     ] {
         assert_eq!(told(&ours, &seen, &both), expected);
     }
@@ -151,7 +151,7 @@ fn an_agent_is_exposed_where_it_asks_and_all_is_there() {
     let said = exposed(&ours, &everything(), &both).into_iter().collect();
     let conditions = slipway_api::condition::conditions(said, &[], None, jiff::Timestamp::UNIX_EPOCH);
     programmed.status.as_mut().unwrap().conditions = conditions;
-    let outdated = |was_accepted| Seen { route: Some(RouteState { was_accepted, ..RouteState::default() }), ..everything() };
+    let outdated = |was_accepted| RoutingSeen { route: Some(RouteState { was_accepted, ..RouteState::default() }), ..everything() };
     assert_eq!(told(&ours, &outdated(true), &both), reason("RouteNotAccepted", true), "it was another one's");
     assert_eq!(told(&programmed, &outdated(true), &both), reason("RouteProgrammed", true));
     assert_eq!(told(&programmed, &outdated(false), &both), reason("RouteNotAccepted", true), "no Gateway knows it any more");
@@ -169,7 +169,7 @@ fn hostnames_are_what_the_gateway_api_takes() {
 
 #[test]
 fn the_status_says_who_carries_a_canary_and_why_others_do_not() {
-    let told = |agent: &Agent, seen: &Seen, settings: &Settings| {
+    let told = |agent: &Agent, seen: &RoutingSeen, settings: &Settings| {
         let canary = agent.status.as_ref().and_then(|status| status.canary.clone()).unwrap();
         let carriers = carriers(agent, &canary, seen, settings);
         assert_eq!(
@@ -186,9 +186,9 @@ fn the_status_says_who_carries_a_canary_and_why_others_do_not() {
     assert_eq!(carries(&all), [true; 3]);
     assert!(all.iter().all(|carrier| carrier.message.is_empty()), "{all:?}");
     assert_eq!(carries(&told(&exposed_agent("Draining"), &everything(), &both)), [false; 3]);
-    assert_eq!(carries(&told(&ours, &Seen { has_services: false, ..everything() }, &both)), [true, false, false]);
+    assert_eq!(carries(&told(&ours, &RoutingSeen { has_services: false, ..everything() }, &both)), [true, false, false]);
 
-    let alone = told(&agent("Serving", ""), &Seen::default(), &settings(None));
+    let alone = told(&agent("Serving", ""), &RoutingSeen::default(), &settings(None));
     let direct = "callers inside the cluster that call Service helper directly reach stable alone";
     assert_eq!(carries(&alone), [true, false, false]);
     assert_eq!(alone[0].message, direct);
@@ -197,10 +197,10 @@ fn the_status_says_who_carries_a_canary_and_why_others_do_not() {
 
     let long = || Some("x".repeat(5000));
     for (seen, says) in [
-        (Seen { mesh: Mesh::Absent, ..everything() }, "namespace team-a is not enrolled: label it istio-injection=enabled"),
-        (Seen { mesh: Mesh::WithoutWaypoint, ..everything() }, "without a waypoint"),
-        (Seen { has_mesh_objects: false, ..everything() }, "have yet to be made"),
-        (Seen { refused: RefusedRoutes { mesh: long(), gateway: long() }, ..everything() }, "xxx"),
+        (RoutingSeen { mesh: Mesh::Absent, ..everything() }, "namespace team-a is not enrolled: label it istio-injection=enabled"),
+        (RoutingSeen { mesh: Mesh::WithoutWaypoint, ..everything() }, "without a waypoint"),
+        (RoutingSeen { has_mesh_objects: false, ..everything() }, "have yet to be made"),
+        (RoutingSeen { refused: RefusedRoutes { mesh: long(), gateway: long() }, ..everything() }, "xxx"),
     ] {
         let who = told(&ours, &seen, &both);
         assert!(!who[2].carries && who[2].message.contains(says), "{who:?}");

@@ -14,7 +14,7 @@ fn measured(second: i64, canary: (i64, i64), stable: (i64, i64)) -> Reading {
 }
 
 /// A canary with analysis in force at this weight since the first second, and what is decided of it.
-fn analysed(spec: &str, weight: i32, seen: &Seen, second: i64) -> Option<Decision> {
+fn analysed(spec: &str, weight: i32, seen: &CanarySeen, second: i64) -> Option<Decision> {
     let mut agent = agent_with(spec, None);
     give(&mut agent, Some(stood(spec, CanaryPhase::Serving, weight)));
     decide(&agent, seen, at(second))
@@ -24,7 +24,7 @@ fn analysed(spec: &str, weight: i32, seen: &Seen, second: i64) -> Option<Decisio
 fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
     let serving = (Some(true), "Serving");
     let inconclusive = |reason| (CanaryPhase::Inconclusive, vec!["AgentCanaryInconclusive"], (Some(false), reason));
-    let with = |reading: Option<Reading>| Seen { reading, ..seen() };
+    let with = |reading: Option<Reading>| CanarySeen { reading, ..seen() };
     let good = |second| with(Some(measured(second, (1000, 10), (1000, 10))));
     for (what, seen, second, (phase, events, finding)) in [
         ("a step has its time", good(59), 59, (CanaryPhase::Serving, vec![], serving)),
@@ -37,11 +37,11 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
         ("figures of long ago", good(60), 599, (CanaryPhase::Serving, vec![], serving)),
         (
             "the stable track has rolled since",
-            Seen { stable_run_hash: Some("other".to_owned()), ..good(60) },
+            CanarySeen { stable_run_hash: Some("other".to_owned()), ..good(60) },
             60,
             (CanaryPhase::Serving, vec![], serving),
         ),
-        ("there is no database", Seen { is_measurable: false, ..good(60) }, 60, inconclusive("NotMeasured")),
+        ("there is no database", CanarySeen { is_measurable: false, ..good(60) }, 60, inconclusive("NotMeasured")),
     ] {
         let decision = analysed(STEPS, 10, &seen, second).unwrap_or_else(|| panic!("{what}"));
         assert_eq!(told(&decision), (Some(phase), 10, events, Act::Nothing, finding), "{what}");
@@ -55,9 +55,9 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
         let said = first.status.as_ref().and_then(|status| status.message.clone());
         assert!(said.is_some_and(|why| why.contains("failed")), "{first:#?}");
         give(&mut agent, first.status);
-        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Spec, None)), ..seen.clone() }, at(second)).unwrap();
+        let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Spec, None)), ..seen.clone() }, at(second)).unwrap();
         assert_eq!(decision.act, Act::Patch(End::RolledBack));
-        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Spec, Some("Flux"))), ..seen }, at(second)).unwrap();
+        let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Spec, Some("Flux"))), ..seen }, at(second)).unwrap();
         assert_eq!(told(&decision).2, ["AgentCanaryRolledBack"]);
         assert_eq!(decision.status.unwrap().phase, CanaryPhase::RolledBack);
     }
@@ -66,11 +66,11 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
 #[test]
 fn a_canary_kept_from_its_weight_is_inconclusive_in_the_end() {
     let quota = Some(Trouble { reason: "QuotaExceeded".to_owned(), message: "exceeded quota: pods".to_owned() });
-    let refused = Seen { deployment: Some(pods(1, 0)), trouble: quota, ..seen() };
-    let few = Seen { deployment: Some(pods(3, 2)), ..seen() };
-    let held = Seen { evaluation: Some(evaluated(true, State::Runs)), ..seen() };
+    let refused = CanarySeen { deployment: Some(pods(1, 0)), trouble: quota, ..seen() };
+    let few = CanarySeen { deployment: Some(pods(3, 2)), ..seen() };
+    let held = CanarySeen { evaluation: Some(evaluated(true, State::Runs)), ..seen() };
     let missing = ConditionFault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
-    let faulty = Seen { fault: Some(missing), is_as_wanted: false, ..seen() };
+    let faulty = CanarySeen { fault: Some(missing), is_as_wanted: false, ..seen() };
     let new = |spec: &str| stood(spec, CanaryPhase::Progressing, 0);
     let rising = CanaryStatus { desired_weight: 25, step: Some(2), ..stood(STEPS, CanaryPhase::Serving, 10) };
     let (paused, stopped) = (STEPS.replace("analysis: {", "analysis: {paused: true, "), STEPS.replace("old", "old, suspend: true"));
@@ -119,9 +119,9 @@ fn a_canary_climbs_its_steps_and_is_promoted() {
     let (mut weights, mut now, mut requests) = (Vec::new(), 0, 0);
     let patched = loop {
         (now, requests) = (now + 30, requests + 200);
-        let seen = Seen { reading: Some(measured(now, (requests, requests / 100), (2 * requests, requests / 50))), ..seen() };
+        let seen = CanarySeen { reading: Some(measured(now, (requests, requests / 100), (2 * requests, requests / 50))), ..seen() };
         let Some(decision) = decide(&agent, &seen, at(now)) else {
-            let seen = Seen { book: Some(book(EndedBy::Spec, None)), ..seen };
+            let seen = CanarySeen { book: Some(book(EndedBy::Spec, None)), ..seen };
             break decide(&agent, &seen, at(now)).unwrap();
         };
         let status = decision.status.clone().unwrap();
@@ -140,12 +140,12 @@ fn a_canary_climbs_its_steps_and_is_promoted() {
 
 #[test]
 fn a_canary_that_nobody_promotes_stays_at_its_last_step() {
-    let good = Seen { reading: Some(measured(60, (1000, 10), (1000, 10))), ..seen() };
+    let good = CanarySeen { reading: Some(measured(60, (1000, 10), (1000, 10))), ..seen() };
     let manual = analysed(MANUAL, 10, &good, 60).unwrap();
     assert_eq!(told(&manual), (Some(CanaryPhase::Succeeded), 10, vec![], Act::Nothing, (Some(true), "Succeeded")));
     // One of GitOps', and one that a policy refuses, is asked for once.
     let last = "systemPrompt: old, canary: {enabled: true, weight: 10, systemPrompt: new, analysis: {intervalSeconds: 60}}";
-    let owned = Seen { book: Some(book(EndedBy::Spec, Some("spec: it belongs to Flux"))), ..good.clone() };
+    let owned = CanarySeen { book: Some(book(EndedBy::Spec, Some("spec: it belongs to Flux"))), ..good.clone() };
     let succeeded = analysed(last, 10, &owned, 60).unwrap();
     let expected = (Some(CanaryPhase::Succeeded), 10, vec!["AgentCanaryRefused"], Act::Nothing, (Some(true), "Succeeded"));
     assert_eq!(told(&succeeded), expected);
@@ -159,14 +159,14 @@ fn a_canary_that_nobody_promotes_stays_at_its_last_step() {
     assert_eq!(decide(&agent, &owned, at(62)).unwrap().events, succeeded.events, "for the same reason it is refused once");
     // It is ended even so where it breaks.
     agent.metadata.generation = Some(4);
-    let broken = Seen { reading: Some(measured(120, (1000, 500), (1000, 10))), ..seen() };
+    let broken = CanarySeen { reading: Some(measured(120, (1000, 500), (1000, 10))), ..seen() };
     let why = decide(&agent, &broken, at(120)).unwrap().status.unwrap().message;
     assert!(why.is_some_and(|why| why.contains("failed")));
 }
 
 #[test]
 fn analysis_pauses_and_an_annotation_holds_it() {
-    let good = Seen { reading: Some(measured(60, (1000, 500), (1000, 10))), ..seen() };
+    let good = CanarySeen { reading: Some(measured(60, (1000, 500), (1000, 10))), ..seen() };
     let paused = STEPS.replace("analysis: {", "analysis: {paused: true, ");
     let decision = analysed(&paused, 10, &good, 60).unwrap();
     assert_eq!(told(&decision), (Some(CanaryPhase::Paused), 10, vec![], Act::Nothing, (Some(true), "Paused")));
@@ -181,12 +181,12 @@ fn analysis_pauses_and_an_annotation_holds_it() {
 fn other_pods_begin_a_step_anew() {
     let mut agent = agent_with(STEPS, None);
     give(&mut agent, Some(stood(STEPS, CanaryPhase::Serving, 10)));
-    let seen = Seen { run_hash: Some("other".to_owned()), reading: Some(measured(60, (1000, 10), (1000, 10))), ..seen() };
+    let seen = CanarySeen { run_hash: Some("other".to_owned()), reading: Some(measured(60, (1000, 10), (1000, 10))), ..seen() };
     let status = decide(&agent, &seen, at(70)).unwrap().status.unwrap();
     assert_eq!((status.step_started_at, status.step_requests, status.run_hash.as_deref()), (Some(Time(at(70))), 0, Some("other")));
     assert_eq!(status.started_at, Some(Time(at(0))), "it is the same canary");
     // What was counted of the pods before is not taken from what these have: the step begins with none, whatever the weight does.
-    let status = decide(&agent, &Seen { deployment: Some(pods(1, 0)), ..seen }, at(70)).unwrap().status.unwrap();
+    let status = decide(&agent, &CanarySeen { deployment: Some(pods(1, 0)), ..seen }, at(70)).unwrap().status.unwrap();
     assert_eq!((status.weight, status.step_requests), (0, 0));
 }
 
@@ -196,10 +196,10 @@ fn a_step_counts_from_what_was_read_last() {
     let figures = TrackFigures { requests: 1000, ..TrackFigures::default() };
     give(&mut agent, Some(CanaryStatus { canary: Some(figures), ..stood(STEPS, CanaryPhase::Serving, 10) }));
     // The database is away, and so are the canary's pods for a moment.
-    let away = Seen { deployment: Some(pods(1, 0)), ..seen() };
+    let away = CanarySeen { deployment: Some(pods(1, 0)), ..seen() };
     let status = decide(&agent, &away, at(9)).unwrap().status.unwrap();
     assert_eq!((status.weight, status.step_requests), (0, 1000));
-    let others = Seen { run_hash: Some("other".to_owned()), ..away };
+    let others = CanarySeen { run_hash: Some("other".to_owned()), ..away };
     let status = decide(&agent, &others, at(9)).unwrap().status.unwrap();
     assert_eq!((status.step_requests, status.canary), (0, None), "other pods have had none");
 }

@@ -16,7 +16,7 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
         let mut agent = agent_with(PLAIN, Some(word));
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
         assert_eq!(decide(&agent, &seen(), at(9)), None, "{word}: it has to be known who asks");
-        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Annotation, barrier)), ..seen() }, at(9)).unwrap();
+        let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Annotation, barrier)), ..seen() }, at(9)).unwrap();
         assert_eq!(told(&decision), expected, "{word} {barrier:?}");
     }
     // It is taken away where it meets no canary that can end.
@@ -29,7 +29,7 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
     ] {
         let mut agent = agent_with(spec, Some("rollback"));
         give(&mut agent, phase.map(|phase| stood(PLAIN, phase, 0)));
-        let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Annotation, None)), ..seen() }, at(9)).unwrap();
+        let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Annotation, None)), ..seen() }, at(9)).unwrap();
         assert_eq!((decision.act, decision.events.len()), (Act::DropAnnotation, 0), "{spec} {phase:?}");
         assert_eq!(decision.status.is_some(), phase.is_some(), "a canary begins when it is gone");
     }
@@ -39,7 +39,7 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
 fn an_annotation_in_a_manifest_counts_once_and_stays() {
     use CanaryPhase::{RolledBack, Serving};
     let flux = Book { in_manifest: true, ..book(EndedBy::Annotation, Some("spec: it belongs to Flux")) };
-    let known = Seen { book: Some(flux), ..seen() };
+    let known = CanarySeen { book: Some(flux), ..seen() };
     let newer = PLAIN.replace("new", "newer");
     let remark = "stands in a manifest";
     for (word, event, phase) in [
@@ -88,7 +88,7 @@ fn a_promotion_does_not_meet_another_canary() {
     let mut agent = agent_with(&newer, Some("promote"));
     let stood = stood(PLAIN, CanaryPhase::Serving, 10);
     give(&mut agent, Some(stood.clone()));
-    let known = Seen { book: Some(book(EndedBy::Annotation, None)), ..seen() };
+    let known = CanarySeen { book: Some(book(EndedBy::Annotation, None)), ..seen() };
     let decision = decide(&agent, &known, at(9)).unwrap();
     let expected = (Some(CanaryPhase::Progressing), 0, vec!["AgentCanaryRefused"], Act::DropAnnotation, (None, "Progressing"));
     assert_eq!(told(&decision), expected);
@@ -102,7 +102,10 @@ fn a_promotion_does_not_meet_another_canary() {
     // It is rolled back as the one before would have been.
     let mut agent = agent_with(&newer, Some("rollback"));
     give(&mut agent, Some(self::stood(PLAIN, CanaryPhase::Serving, 10)));
-    assert_eq!(told(&settled(&mut agent, &Seen { book: Some(book(EndedBy::Rest, None)), ..seen() }, at(9))).3, Act::Patch(End::RolledBack));
+    assert_eq!(
+        told(&settled(&mut agent, &CanarySeen { book: Some(book(EndedBy::Rest, None)), ..seen() }, at(9))).3,
+        Act::Patch(End::RolledBack)
+    );
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn a_spec_without_its_canary_was_promoted_or_rolled_back() {
         let status = CanaryStatus { message: Some("too slow".to_owned()), ..stood(PLAIN, CanaryPhase::Serving, 10) };
         give(&mut agent, Some(status));
         assert_eq!(decide(&agent, &seen(), at(9)), None, "{what}: it has to be known who has written that");
-        let seen = Seen { book: Some(book(by, None)), ..seen() };
+        let seen = CanarySeen { book: Some(book(by, None)), ..seen() };
         let decision = decide(&agent, &seen, at(9)).unwrap();
         let [event] = &*decision.events else { panic!("{what}: {decision:#?}") };
         let status = decision.status.clone().unwrap();
@@ -171,7 +174,7 @@ fn a_promotion_keeps_users_until_the_stable_track_has_rolled() {
     ] {
         let mut agent = agent_with("systemPrompt: new", None);
         give(&mut agent, Some(promoting()));
-        let seen = Seen { stable: stable.clone(), deployment: Some(deployment), ..seen() };
+        let seen = CanarySeen { stable: stable.clone(), deployment: Some(deployment), ..seen() };
         let decision = decide(&agent, &seen, at(50)).unwrap();
         let (found, share, told, act, _) = told(&decision);
         assert_eq!((found, share, told, act), (Some(phase), weight, events, Act::Nothing), "{stable:?}");
@@ -221,7 +224,7 @@ fn flagger_has_no_canary_beside() {
     agent.metadata.annotations = Some([(labels::FLAGGER.to_owned(), "true".to_owned())].into());
     assert_eq!(told(&decide(&agent, &seen(), at(0)).unwrap()), (None, 0, vec![], Act::Nothing, (Some(false), "FlaggerMode")));
     give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
-    let decision = decide(&agent, &Seen { book: Some(book(EndedBy::Spec, None)), ..seen() }, at(9)).unwrap();
+    let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Spec, None)), ..seen() }, at(9)).unwrap();
     let expected = (Some(CanaryPhase::Draining), 0, vec!["AgentCanaryRolledBack"], Act::Nothing, (None, "Draining"));
     assert_eq!(told(&decision), expected);
 }
