@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use crate::batch::{Batches, Whose};
 use crate::connection::{Door, Options, Run, Work, ask, in_time, settings};
 use crate::migrate::{MINIMUM, Migrated, migrate_with};
-use crate::turn::{Beginning, End};
+use crate::turn::{Beginning, TurnEnd};
 use crate::{Fault, id};
 
 /// The version of the schema from which on usage has `measured` and what goes with it.
@@ -23,7 +23,7 @@ pub struct Store {
     pub(crate) agent: String,
     pub(crate) run: Run,
     pub(crate) beginnings: Batches<Beginning>,
-    pub(crate) ends: Batches<End>,
+    pub(crate) ends: Batches<TurnEnd>,
     schema: Arc<Known>,
     migration: tokio::sync::Mutex<Migration>,
 }

@@ -103,7 +103,7 @@ impl Store {
         let messages = messages.into_iter().map(Written::new).collect::<Result<_, _>>()?;
         in_time(async {
             self.check_schema().await?;
-            self.ends.ask(End { turn: turn.clone(), messages }).await
+            self.ends.ask(TurnEnd { turn: turn.clone(), messages }).await
         })
         .await
     }
@@ -215,12 +215,12 @@ impl BatchStep for Beginning {
 }
 
 /// What a turn came to.
-pub(crate) struct End {
+pub(crate) struct TurnEnd {
     turn: Turn,
     messages: Vec<Written>,
 }
 
-impl BatchStep for End {
+impl BatchStep for TurnEnd {
     type Answer = ();
 
     fn bytes(&self) -> usize {

@@ -14,7 +14,7 @@ use crate::normalised::Normalised;
 use crate::pii::{self, Match};
 use crate::runs::signs;
 use random::{is_placeholder, is_random};
-use table::{Body, TOKENS, Token, may_begin};
+use table::{KeyCharset, TOKENS, Token, may_begin};
 
 pub(crate) const PRIVATE_KEY: &str = "private-key";
 /// The shortest run that can contain a secret.
@@ -160,7 +160,7 @@ fn web_token(text: &[u8], at: usize, reach: usize, end: &mut usize) -> Option<(&
     if !text[at..reach].starts_with(b"eyJ") {
         return None;
     }
-    let part = |from: usize| from + text[from..reach].iter().take_while(|byte| Body::Url.has(**byte)).count();
+    let part = |from: usize| from + text[from..reach].iter().take_while(|byte| KeyCharset::Url.has(**byte)).count();
     if *end <= at {
         *end = part(at);
     }

@@ -27,7 +27,7 @@ use crate::budget::BUFFER_BYTES;
 use crate::error::Error;
 use crate::id::{self, RequestId};
 use crate::metered::Metered;
-use crate::reply::{Body, Reply};
+use crate::reply::{Reply, ReplyBody};
 use crate::request::Request;
 use crate::serve::{Closing, ServerLimits};
 use crate::slots::{RequestSlot, Slot};
@@ -94,7 +94,7 @@ async fn answer<H, F>(
     request: http::Request<Incoming>,
     slot: &Arc<Slot>,
     limits: &ServerLimits,
-) -> Result<Response<Body>, Infallible>
+) -> Result<Response<ReplyBody>, Infallible>
 where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,

@@ -32,7 +32,7 @@ pub struct Reply {
 }
 
 /// A body that is being sent.
-pub(crate) struct Body {
+pub(crate) struct ReplyBody {
     inner: Boxed,
     slot: RequestSlot,
 }
@@ -49,7 +49,7 @@ impl AsRef<[u8]> for ChargedBytes {
     }
 }
 
-impl HttpBody for Body {
+impl HttpBody for ReplyBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -132,8 +132,8 @@ impl Reply {
         self.bytes
     }
 
-    pub(crate) fn into_response(self, slot: RequestSlot) -> Response<Body> {
-        self.response.map(|inner| Body { inner, slot })
+    pub(crate) fn into_response(self, slot: RequestSlot) -> Response<ReplyBody> {
+        self.response.map(|inner| ReplyBody { inner, slot })
     }
 
     fn of(content_type: &'static str, body: Boxed, bytes: u64) -> Self {

@@ -25,7 +25,7 @@ use crate::policies::Policies;
 use crate::settings::ModelId;
 use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
-use crate::telemetry::usage::{End, Sample, Usage as Minutes};
+use crate::telemetry::usage::{RequestEnd, Sample, Usage as Minutes};
 use crate::telemetry::violations::{Violations, minute};
 use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
@@ -413,9 +413,9 @@ impl TurnRecord {
         let price = self.recorder.cost(inner.model.provider, &inner.model.id, &used);
         let sample = &mut self.counted.sample;
         sample.end = match (stop, failure) {
-            (Stop::Cancelled, _) => End::Cancelled,
-            (_, Some(_)) => End::Failed,
-            (_, None) => End::Answered,
+            (Stop::Cancelled, _) => RequestEnd::Cancelled,
+            (_, Some(_)) => RequestEnd::Failed,
+            (_, None) => RequestEnd::Answered,
         };
         sample.latency = took;
         sample.input_tokens = used.input_tokens;

@@ -46,7 +46,7 @@ impl Default for Options {
 
 /// State of the copy of one repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub struct MirrorState {
     /// The newest local commit that was seen.
     pub ours: Option<String>,
     /// The last known commit of the remote branch.
@@ -65,7 +65,7 @@ pub struct Failure {
     pub attempts: u32,
 }
 
-impl State {
+impl MirrorState {
     pub fn is_in_sync(&self) -> bool {
         self.fault.is_none() && self.behind == Some(0)
     }
@@ -79,7 +79,7 @@ pub struct Mirror(Arc<Shared>);
 struct Shared {
     changed: Mutex<BTreeSet<String>>,
     wake: Notify,
-    states: Mutex<BTreeMap<String, State>>,
+    states: Mutex<BTreeMap<String, MirrorState>>,
 }
 
 impl Mirror {
@@ -97,11 +97,11 @@ impl Mirror {
     }
 
     /// None without a mirror.
-    pub fn state(&self, namespace: &str) -> Option<State> {
+    pub fn state(&self, namespace: &str) -> Option<MirrorState> {
         lock(&self.0.states).get(namespace).cloned()
     }
 
-    pub fn states(&self) -> BTreeMap<String, State> {
+    pub fn states(&self) -> BTreeMap<String, MirrorState> {
         lock(&self.0.states).clone()
     }
 }

@@ -4,14 +4,14 @@
 pub(super) struct Token {
     pub(super) kind: &'static str,
     pub(super) prefix: &'static str,
-    pub(super) body: Body,
+    pub(super) body: KeyCharset,
     pub(super) least: usize,
     pub(super) most: usize,
 }
 
 /// The characters of the rest of a key.
 #[derive(Clone, Copy)]
-pub(super) enum Body {
+pub(super) enum KeyCharset {
     /// Capital letters and digits.
     Upper,
     /// Letters and digits.
@@ -24,7 +24,7 @@ pub(super) enum Body {
     Hex,
 }
 
-impl Body {
+impl KeyCharset {
     pub(super) fn has(self, byte: u8) -> bool {
         match self {
             Self::Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
@@ -36,11 +36,11 @@ impl Body {
     }
 }
 
-const fn token(kind: &'static str, prefix: &'static str, body: Body, least: usize, most: usize) -> Token {
+const fn token(kind: &'static str, prefix: &'static str, body: KeyCharset, least: usize, most: usize) -> Token {
     Token { kind, prefix, body, least, most }
 }
 
-use Body::{Alnum, Hex, Upper, Url, Wide};
+use KeyCharset::{Alnum, Hex, Upper, Url, Wide};
 
 /// A longer prefix precedes a shorter one that it begins with.
 pub(super) const TOKENS: &[Token] = &[

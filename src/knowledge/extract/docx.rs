@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::{Output, Stop};
 use super::{Extractor, Sink, Summary, Unreadable, format, program};
-use body::{Body, NoteKind};
+use body::{DocxBody, NoteKind};
 use image::Images;
 use package::Package;
 use relations::Relations;
@@ -58,7 +58,7 @@ impl Extractor for Docx {
         let has_pages = package.contains(&main, b"lastRenderedPageBreak")?;
         let images = Images::new(self.tesseract.as_deref(), file, &relations);
         let mut output = Output::new(sink, package.size());
-        let mut body = Body::new(&styles, Some(images), notes, has_pages.then_some(1));
+        let mut body = DocxBody::new(&styles, Some(images), notes, has_pages.then_some(1));
         let stream = package.part(&main)?.ok_or_else(|| Unreadable::Broken(format!("its part {main} is missing")))?;
         let outcome = body.read(Xml::new(stream, &main), &mut output).and_then(|()| body.finish(&mut output));
         Stop::settle(outcome)?;
@@ -141,7 +141,7 @@ fn read_notes(
 ) -> Result<(), Unreadable> {
     let Some(stream) = package.part(part)? else { return Ok(()) };
     let mut read = HashMap::new();
-    let mut body = Body::new(styles, None, HashMap::new(), None);
+    let mut body = DocxBody::new(styles, None, HashMap::new(), None);
     let outcome = body.read_notes(Xml::new(stream, part), NOTES_BYTES_MAX, &mut |id, text| {
         read.insert((kind, id), text);
     });

@@ -12,7 +12,7 @@ use self::margins::{Margins, NEIGHBOURS};
 use self::ocr::{Ocr, OcrOutcome, Pictures};
 use self::outline::Outline;
 use self::page::PdfPage;
-use self::reader::{Read, Reader, State};
+use self::reader::{Read, Reader, ReaderState};
 use super::program::{Allowance, Running, command, find, told};
 use super::{Extractor, Sink, Summary, Unreadable};
 
@@ -147,7 +147,7 @@ impl Extractor for Pdf {
             pages,
             allowance: self.allowance(),
             patience: self.limits.page_time,
-            state: State::default(),
+            state: ReaderState::default(),
         };
         let mut reading = Reading {
             pdf: self,

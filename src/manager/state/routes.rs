@@ -9,7 +9,7 @@ use slipway_release::wire::{self, Agents, Entry, Known, MirrorStatus, MirrorTest
 use slipway_release::{Current, Status};
 use slipway_state::git::Git;
 use slipway_state::history::{History, HistoryFault, Row};
-use slipway_state::mirror::{Mirror, Rules, State, Trouble, probe};
+use slipway_state::mirror::{Mirror, MirrorState, Rules, Trouble, probe};
 use slipway_state::serve::{Serve, place};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -225,7 +225,7 @@ fn agent_entry(history: &History, namespace: &str, slug: String) -> Result<Known
     Ok(Known { namespace: namespace.to_owned(), slug, active, deleted, manifest, fault })
 }
 
-fn mirror_entry(namespace: &str, state: &State) -> wire::Mirror {
+fn mirror_entry(namespace: &str, state: &MirrorState) -> wire::Mirror {
     let trouble = state.fault.as_ref().map(|failure| &failure.trouble);
     let status = match trouble {
         Some(Trouble::Diverged { .. }) => MirrorStatus::Diverged,

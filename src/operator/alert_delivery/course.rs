@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use slipway_database::{Delivery, Waiting};
 use tokio::time::Instant;
 
-use super::receivers::{Receiver, State};
+use super::receivers::{Receiver, ReceiverState};
 use super::send::{Batch, DeliveryReport, Sent};
 use super::{AT_ONCE, AT_ONCE_OF_TEAM, schedule};
 use crate::caches::Caches;
@@ -21,7 +21,7 @@ const MIN_TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Course {
     /// By UID, as are all.
-    seen: HashMap<String, State>,
+    seen: HashMap<String, ReceiverState>,
     /// With their namespaces.
     busy: HashMap<String, String>,
     /// What became of messages where it could not be noted: of one batch one.
@@ -47,7 +47,7 @@ pub(super) struct ReceiverChanges {
     pub gone: Vec<String>,
     /// New ones too: who led before may have missed their change.
     pub other: Vec<String>,
-    present: HashMap<String, State>,
+    present: HashMap<String, ReceiverState>,
 }
 
 impl Course {
@@ -66,10 +66,11 @@ impl Course {
     }
 
     pub(super) fn compare(&self, caches: &Caches, receivers: &[Receiver]) -> ReceiverChanges {
-        let present: HashMap<String, State> = receivers.iter().map(|receiver| (receiver.uid.clone(), receiver.state(caches))).collect();
-        let is_gone = |(uid, state): &(&String, &State)| !present.contains_key(*uid) && state.is_gone(uid, caches);
+        let present: HashMap<String, ReceiverState> =
+            receivers.iter().map(|receiver| (receiver.uid.clone(), receiver.state(caches))).collect();
+        let is_gone = |(uid, state): &(&String, &ReceiverState)| !present.contains_key(*uid) && state.is_gone(uid, caches);
         let gone = self.seen.iter().filter(is_gone).map(|(uid, _)| uid.clone()).collect();
-        let is_other = |(uid, state): &(&String, &State)| self.seen.get(*uid) != Some(*state);
+        let is_other = |(uid, state): &(&String, &ReceiverState)| self.seen.get(*uid) != Some(*state);
         let other = present.iter().filter(is_other).map(|(uid, _)| uid.clone()).collect();
         ReceiverChanges { gone, other, present }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Receiver {
 
 /// What a message that was refused waits for: another spec, another login, or another host that the login is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct ReceiverState {
     key: Key,
     generation: Option<i64>,
     secret: Option<[u8; 32]>,
@@ -37,12 +37,12 @@ impl Receiver {
         self.integration()?.spec.alerts.as_ref()
     }
 
-    pub(super) fn state(&self, caches: &Caches) -> State {
+    pub(super) fn state(&self, caches: &Caches) -> ReceiverState {
         let integration = self.integration();
         let secret = integration.and_then(|integration| integration.spec.secret(&self.key.name));
         let secret = secret.and_then(|name| caches.secrets.get(&Key::new(self.key.namespace.clone(), name)));
         let status = integration.and_then(|integration| integration.status.as_ref());
-        State {
+        ReceiverState {
             key: self.key.clone(),
             generation: self.object.meta().generation,
             secret: secret.map(|secret| secret.hash),
@@ -59,7 +59,7 @@ impl Receiver {
     }
 }
 
-impl State {
+impl ReceiverState {
     /// Whether the Integration of this UID is gone, and not only without alerts.
     pub(super) fn is_gone(&self, uid: &str, caches: &Caches) -> bool {
         caches.integrations.get(&self.key).is_none_or(|found| found.meta().uid.as_deref() != Some(uid))

@@ -16,7 +16,7 @@ const OTHER: &str = "other";
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum End {
+pub(crate) enum RequestEnd {
     /// With an answer, or with what a guard says in place of one.
     #[default]
     Answered,
@@ -30,7 +30,7 @@ pub(crate) enum End {
 pub(crate) struct Sample {
     /// Background work uses tokens and is no request.
     pub(crate) behind_the_scenes: bool,
-    pub(crate) end: End,
+    pub(crate) end: RequestEnd,
     /// None where nothing was answered, or nobody waited for it.
     pub(crate) latency: Option<Duration>,
     pub(crate) input_tokens: u64,
@@ -140,8 +140,8 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
     } = *sample;
     if !behind_the_scenes {
         minute.requests += 1;
-        minute.errors += i64::from(end == End::Failed);
-        minute.cancelled += i64::from(end == End::Cancelled);
+        minute.errors += i64::from(end == RequestEnd::Failed);
+        minute.cancelled += i64::from(end == RequestEnd::Cancelled);
         // A share of requests, so that what is none is not in it.
         minute.guard_blocks += i64::from(is_blocked);
         if let Some(latency) = latency {
@@ -150,7 +150,7 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
             minute.latency_ms = minute.latency_ms.saturating_add(latency);
         }
     }
-    if trace.is_some() && end == End::Failed {
+    if trace.is_some() && end == RequestEnd::Failed {
         minute.last_failed_trace.clone_from(trace);
     }
     if trace.is_some() && injections > 0 {
@@ -191,7 +191,7 @@ mod tests {
     fn a_minute_is_given_out_once_it_is_over() {
         let usage = Usage::default();
         usage.record(at("10:00:00"), "openai", "a", &sample(80));
-        usage.record(at("10:00:59.999"), "openai", "a", &Sample { end: End::Failed, pii: 2, is_blocked: true, ..sample(80) });
+        usage.record(at("10:00:59.999"), "openai", "a", &Sample { end: RequestEnd::Failed, pii: 2, is_blocked: true, ..sample(80) });
         usage.record(at("10:00:30"), "openai", "b", &sample(1));
         usage.record(at("10:01:00"), "openai", "a", &sample(1));
         assert_eq!(usage.take_finished(at("10:00:59")), []);
@@ -228,8 +228,8 @@ mod tests {
     #[test]
     fn what_was_cancelled_is_neither_an_error_nor_an_answer() {
         let usage = Usage::default();
-        usage.record(at("10:00:00"), "p", "m", &Sample { end: End::Cancelled, latency: None, ..sample(0) });
-        usage.record(at("10:00:00"), "p", "m", &Sample { end: End::Failed, is_unpriced: true, ..sample(80) });
+        usage.record(at("10:00:00"), "p", "m", &Sample { end: RequestEnd::Cancelled, latency: None, ..sample(0) });
+        usage.record(at("10:00:00"), "p", "m", &Sample { end: RequestEnd::Failed, is_unpriced: true, ..sample(80) });
         usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, is_unpriced: true, ..Sample::default() });
         let taken = &usage.take_all()[0];
         assert_eq!((taken.requests, taken.errors, taken.cancelled, taken.unpriced), (2, 1, 1, 2));
@@ -241,11 +241,11 @@ mod tests {
         let usage = Usage::default();
         let of = |trace: &str| Sample { trace: Some(trace.to_owned()), ..sample(1) };
         for (end, injections, trace) in [
-            (End::Failed, 0, "tr_1"),
-            (End::Failed, 0, "tr_2"),
-            (End::Answered, 2, "tr_3"),
-            (End::Answered, 0, "tr_4"),
-            (End::Cancelled, 0, "tr_5"),
+            (RequestEnd::Failed, 0, "tr_1"),
+            (RequestEnd::Failed, 0, "tr_2"),
+            (RequestEnd::Answered, 2, "tr_3"),
+            (RequestEnd::Answered, 0, "tr_4"),
+            (RequestEnd::Cancelled, 0, "tr_5"),
         ] {
             usage.record(at("10:00:00"), "p", "m", &Sample { end, injections, ..of(trace) });
         }

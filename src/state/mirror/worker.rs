@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::push::Pusher;
 use super::trouble::{Trouble, pause};
-use super::{Failure, Options, Shared, State, lock};
+use super::{Failure, MirrorState, Options, Shared, lock};
 
 pub struct Worker {
     shared: Arc<Shared>,
@@ -187,7 +187,7 @@ impl Worker {
                 entry.failures = 0;
                 // Commits may have been added since the push began.
                 let behind = entry.due.is_none().then_some(0);
-                *state = State { theirs: ours.clone(), ours, behind, last_success: Some(now), fault: None };
+                *state = MirrorState { theirs: ours.clone(), ours, behind, last_success: Some(now), fault: None };
             }
             Outcome::Failed { ours, theirs, behind, trouble } => {
                 entry.failures = entry.failures.saturating_add(1);

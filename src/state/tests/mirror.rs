@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_peers::{GitHttp, Sshd, free_port};
 use slipway_state::git::Git;
-use slipway_state::mirror::{Mirror, Options, ProbeResult, Rules, State, Trouble, probe};
+use slipway_state::mirror::{Mirror, MirrorState, Options, ProbeResult, Rules, Trouble, probe};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -85,7 +85,7 @@ impl Local {
 }
 
 impl Running {
-    async fn until(&self, namespace: &str, what: &str, holds: impl Fn(&State) -> bool) -> State {
+    async fn until(&self, namespace: &str, what: &str, holds: impl Fn(&MirrorState) -> bool) -> MirrorState {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let state = self.mirror.state(namespace);
@@ -97,7 +97,7 @@ impl Running {
         }
     }
 
-    async fn in_sync(&self, namespace: &str, id: &str) -> State {
+    async fn in_sync(&self, namespace: &str, id: &str) -> MirrorState {
         self.until(namespace, &format!("in sync at {id}"), |state| state.is_in_sync() && state.theirs.as_deref() == Some(id)).await
     }
 

@@ -6,7 +6,7 @@ use url::Url;
 
 use super::{html, text};
 use crate::clip::clip;
-use crate::http::body::{self, Body};
+use crate::http::body::{self, ResponseBody};
 use crate::outcome::{Context, Spec, ToolOutcome};
 use slipway_egress::{Egress, explain, redacted};
 
@@ -57,9 +57,9 @@ impl Fetch {
         let is_html =
             body::media_type(response.headers()).is_some_and(|type_| matches!(type_.as_str(), "text/html" | "application/xhtml+xml"));
         let told = match body::read(response, if is_html { MAX_PAGE_BYTES } else { self.limit + 1 }).await {
-            Ok(Body::Text { text, .. }) if is_html => html::readable(&text),
-            Ok(Body::Text { text, .. }) => text,
-            Ok(Body::Other(note)) => note,
+            Ok(ResponseBody::Text { text, .. }) if is_html => html::readable(&text),
+            Ok(ResponseBody::Text { text, .. }) => text,
+            Ok(ResponseBody::Other(note)) => note,
             Err(error) => return ToolOutcome::error(format!("the page broke off: {}", error.without_url())),
         };
         let failed = !status.is_success();

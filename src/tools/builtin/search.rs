@@ -6,7 +6,7 @@ use url::Url;
 
 use super::text;
 use crate::clip::{clip, line};
-use crate::http::body::{self, Body};
+use crate::http::body::{self, ResponseBody};
 use crate::outcome::{Context, Spec, ToolOutcome};
 use crate::settings::ToolSettings;
 use slipway_egress::{Allowed, Egress, explain, redacted};
@@ -93,7 +93,7 @@ impl Search {
             return Err(format!("the search server answered HTTP {status}{hint}"));
         }
         match body::read(response, MAX_RESPONSE_BYTES).await {
-            Ok(Body::Text { text, more: false }) => {
+            Ok(ResponseBody::Text { text, more: false }) => {
                 serde_json::from_str(&text).map_err(|_| "the search server's answer is not the JSON of SearXNG".to_owned())
             }
             Ok(_) => Err("the search server's answer is not JSON of a reasonable size".to_owned()),

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use reqwest::Response;
 
-pub(crate) enum Body {
+pub(crate) enum ResponseBody {
     Text {
         text: String,
         more: bool,
@@ -14,11 +14,11 @@ pub(crate) enum Body {
 }
 
 /// Reads at most `limit` bytes.
-pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Body, reqwest::Error> {
+pub(crate) async fn read(mut response: Response, limit: usize) -> Result<ResponseBody, reqwest::Error> {
     let type_ = media_type(response.headers());
     let length = response.content_length();
     if !is_text(type_.as_deref()) || response.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Ok(Body::Other(note(type_.as_deref(), length)));
+        return Ok(ResponseBody::Other(note(type_.as_deref(), length)));
     }
     let charset = charset(response.headers());
     let mut bytes = Vec::new();
@@ -33,9 +33,9 @@ pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Body, r
     }
     // Without a declared type, the content decides whether it is text.
     if type_.is_none() && (bytes.contains(&0) || std::str::from_utf8(&bytes).is_err_and(|error| error.error_len().is_some())) {
-        return Ok(Body::Other(note(None, length)));
+        return Ok(ResponseBody::Other(note(None, length)));
     }
-    Ok(Body::Text { text: decode(&bytes, charset.as_deref(), more), more })
+    Ok(ResponseBody::Text { text: decode(&bytes, charset.as_deref(), more), more })
 }
 
 fn decode(bytes: &[u8], charset: Option<&str>, more: bool) -> String {

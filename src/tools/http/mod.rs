@@ -17,7 +17,7 @@ use crate::arguments;
 use crate::clip::{clip, edge};
 use crate::config_error::ConfigError;
 use crate::outcome::{Context, ToolOutcome};
-use body::Body;
+use body::ResponseBody;
 use headers::HeaderSource;
 use slipway_egress::{Egress, explain, redacted};
 
@@ -128,8 +128,8 @@ impl HttpTool {
         let shown = if only_head { shown_headers(response.headers()) } else { String::new() };
         match body::read(response, self.limit).await {
             _ if only_head => ToolOutcome { content: format!("{head}{shown}"), is_error: !status.is_success(), truncated: false },
-            Ok(Body::Text { text, more }) => self.text(status, &head, &text, more),
-            Ok(Body::Other(note)) => {
+            Ok(ResponseBody::Text { text, more }) => self.text(status, &head, &text, more),
+            Ok(ResponseBody::Other(note)) => {
                 ToolOutcome { content: joined(status, &head, &note), is_error: !status.is_success(), truncated: false }
             }
             Err(error) => ToolOutcome::error(format!("{head}, but its body broke off: {}", error.without_url())),

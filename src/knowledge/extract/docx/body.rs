@@ -48,7 +48,7 @@ enum Properties {
     Row,
 }
 
-pub(super) struct Body<'a> {
+pub(super) struct DocxBody<'a> {
     styles: &'a Styles,
     images: Option<Images<'a>>,
     notes: HashMap<(NoteKind, String), String>,
@@ -73,7 +73,7 @@ enum Content {
     Skip,
 }
 
-impl<'a> Body<'a> {
+impl<'a> DocxBody<'a> {
     /// `page` is none where pages are not known.
     pub(super) fn new(
         styles: &'a Styles,

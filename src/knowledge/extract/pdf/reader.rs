@@ -23,11 +23,11 @@ pub(super) struct Reader {
     pub(super) allowance: Allowance,
     /// A page that takes longer is left out.
     pub(super) patience: Duration,
-    pub(super) state: State,
+    pub(super) state: ReaderState,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ReaderState {
     text: Option<Stream<PdfPage>>,
     fonts: Option<Stream<Fonts>>,
     fonts_failed: bool,

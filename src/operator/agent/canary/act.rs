@@ -10,7 +10,7 @@ use slipway_cluster::{Key, write};
 use slipway_release::promotion;
 
 use super::asked_for;
-use super::decision::End;
+use super::decision::CanaryEnd;
 use super::events::EndedBy;
 use super::gather::{Book, CanarySeen};
 use crate::agent::{MANAGER, run};
@@ -57,7 +57,7 @@ fn writer(meta: &ObjectMeta) -> Option<&ManagedFieldsEntry> {
 }
 
 /// Ends the canary in the spec, as REST does. What the API server says where it refuses that.
-pub(super) async fn patch(agent: &Agent, end: End, context: &Context) -> Result<Option<String>, write::Error> {
+pub(super) async fn patch(agent: &Agent, end: CanaryEnd, context: &Context) -> Result<Option<String>, write::Error> {
     let Some(patch) = ending(agent, end) else { return Ok(None) };
     let key = Key::of(agent);
     match api(agent, context).patch(&key.name, &write::by(MANAGER), &Patch::Merge(&patch)).await {
@@ -73,10 +73,10 @@ pub(super) async fn patch(agent: &Agent, end: End, context: &Context) -> Result<
     }
 }
 
-fn ending(agent: &Agent, end: End) -> Option<Value> {
+fn ending(agent: &Agent, end: CanaryEnd) -> Option<Value> {
     let (mut patch, word) = match end {
-        End::Promoted => (promotion(&agent.spec)?, "promote"),
-        End::RolledBack => (json!({"spec": {"canary": null}}), "rollback"),
+        CanaryEnd::Promoted => (promotion(&agent.spec)?, "promote"),
+        CanaryEnd::RolledBack => (json!({"spec": {"canary": null}}), "rollback"),
     };
     patch["metadata"] = json!({
         "resourceVersion": agent.resource_version(),
@@ -164,9 +164,9 @@ mod tests {
         agent.metadata.resource_version = Some("7".to_owned());
         let annotations = |word: &str| json!({labels::CANARY_ACTION: word, labels::CANARY_WEIGHT: null});
         let metadata = |word: &str| json!({"resourceVersion": "7", "annotations": annotations(word)});
-        let rolled_back = ending(&agent, End::RolledBack).unwrap();
+        let rolled_back = ending(&agent, CanaryEnd::RolledBack).unwrap();
         assert_eq!(rolled_back, json!({"spec": {"canary": null}, "metadata": metadata("rollback")}));
-        let promoted = ending(&agent, End::Promoted).unwrap();
+        let promoted = ending(&agent, CanaryEnd::Promoted).unwrap();
         assert_eq!(promoted["metadata"], metadata("promote"));
         assert_eq!(promoted["spec"], json!({"canary": null, "systemPrompt": "new"}));
     }

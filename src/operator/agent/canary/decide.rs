@@ -17,7 +17,7 @@ use slipway_api::{Agent, Canary, CanaryStatus, labels};
 use slipway_release::content_of;
 
 use super::decision::{Act, Decision, cut};
-use super::evaluation::{Evaluation, State};
+use super::evaluation::{Evaluation, EvaluationState};
 use super::events::{self, CanaryEvent};
 use super::figures::figures;
 use super::gather::CanarySeen;
@@ -210,17 +210,23 @@ impl<'a> Course<'a> {
         }
         if let Some(evaluation) = &self.seen.evaluation {
             match &evaluation.state {
-                State::Failed(why) => {
+                EvaluationState::Failed(why) => {
                     if evaluation.is_gate {
                         (self.status.weight, self.status.phase) = (0, CanaryPhase::Progressing);
                     }
                     return self.roll_back(why.clone());
                 }
-                State::Spent(why) if evaluation.is_gate => {
+                EvaluationState::Spent(why) if evaluation.is_gate => {
                     return self.roll_back(format!("its evaluations ended without a verdict; the last one: {why}; {ONCE_MORE}"));
                 }
-                State::Unknown | State::Absent | State::Runs if evaluation.is_gate => return Some(self.awaits(evaluation)),
-                State::Unknown | State::Absent | State::Runs | State::Passed(_) | State::Spent(_) => {}
+                EvaluationState::Unknown | EvaluationState::Absent | EvaluationState::Runs if evaluation.is_gate => {
+                    return Some(self.awaits(evaluation));
+                }
+                EvaluationState::Unknown
+                | EvaluationState::Absent
+                | EvaluationState::Runs
+                | EvaluationState::Passed(_)
+                | EvaluationState::Spent(_) => {}
             }
         }
         self.weigh();
@@ -251,9 +257,9 @@ impl<'a> Course<'a> {
         let is_ready = self.seen.is_settled() && self.seen.serving_pods() > 0;
         let awaiting = |words: String| (None, condition::AWAITING_EVALUATION.to_owned(), words);
         let (holds, reason, message) = match evaluation.state {
-            State::Runs => awaiting(format!("it serves nobody until evaluation {name} has passed")),
+            EvaluationState::Runs => awaiting(format!("it serves nobody until evaluation {name} has passed")),
             _ if !is_ready => self.on_its_way(),
-            State::Unknown => awaiting("waiting to read what it is evaluated by".to_owned()),
+            EvaluationState::Unknown => awaiting("waiting to read what it is evaluated by".to_owned()),
             _ => awaiting(format!("it serves nobody until evaluation {name} has passed, which begins")),
         };
         self.rests(holds, &reason, message)

@@ -27,13 +27,13 @@ pub(super) enum Act {
     #[default]
     Nothing,
     DropAnnotation,
-    Patch(End),
+    Patch(CanaryEnd),
     MakeRun,
 }
 
 /// How a canary ends in the spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum CanaryEnd {
     Promoted,
     RolledBack,
 }

@@ -21,7 +21,7 @@ pub(super) struct Evaluation {
     pub is_gate: bool,
     /// None while it cannot be said what is to be evaluated.
     pub run: Option<Run>,
-    pub state: State,
+    pub state: EvaluationState,
 }
 
 /// The run that decides.
@@ -34,7 +34,7 @@ pub(super) struct Run {
 
 /// What has become of it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum State {
+pub(super) enum EvaluationState {
     /// Something that the canary names, or the active release, has yet to be read.
     Unknown,
     /// It has yet to be made, in the place of another one that has its name, perhaps.
@@ -57,7 +57,7 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
     if !is_gate && asked.is_none() {
         return None;
     }
-    let unknown = Some(Evaluation { is_gate, run: None, state: State::Unknown });
+    let unknown = Some(Evaluation { is_gate, run: None, state: EvaluationState::Unknown });
     let active = match pin::source(agent) {
         SpecSource::Held(version) | SpecSource::Pinned(version) => match pin::pinned(agent, version, context) {
             Some(active) => Some(active),
@@ -80,10 +80,10 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
         let state = match found {
             Some(run) => outcome(run, &wanted, context.settings.allow_heuristic_gate),
             // It may have been cleared away since it let users to the canary.
-            None if is_gate && known.is_some_and(|known| known.attempt == attempt && known.share() > 0) => State::Passed(None),
-            None => State::Absent,
+            None if is_gate && known.is_some_and(|known| known.attempt == attempt && known.share() > 0) => EvaluationState::Passed(None),
+            None => EvaluationState::Absent,
         };
-        if matches!(state, State::Spent(_)) && attempt < MAX_ATTEMPTS && !found.is_some_and(is_silent) {
+        if matches!(state, EvaluationState::Spent(_)) && attempt < MAX_ATTEMPTS && !found.is_some_and(is_silent) {
             attempt += 1;
             continue;
         }
@@ -98,33 +98,33 @@ fn is_silent(run: &EvaluationRun) -> bool {
 }
 
 /// What one run came to. Its status is this manager's own, by the policy that keeps others from statuses.
-fn outcome(run: &EvaluationRun, wanted: &EvaluationRunSpec, allow_heuristic: bool) -> State {
+fn outcome(run: &EvaluationRun, wanted: &EvaluationRunSpec, allow_heuristic: bool) -> EvaluationState {
     if !gate::is_run_spec(&run.spec, wanted) {
-        return State::Absent;
+        return EvaluationState::Absent;
     }
     let name = run.metadata.name.as_deref().unwrap_or_default();
     let status = run.status.clone().unwrap_or_default();
     let message = || status.conditions.iter().find(|found| found.type_ == READY).map_or("no reason was told", |ready| &*ready.message);
     match status.phase {
-        None | Some(EvaluationPhase::Pending | EvaluationPhase::Running) => return State::Runs,
-        Some(EvaluationPhase::Cancelled) => return State::Spent(format!("run {name} was cancelled")),
-        Some(EvaluationPhase::Failed) => return State::Spent(format!("run {name}: {}", message())),
+        None | Some(EvaluationPhase::Pending | EvaluationPhase::Running) => return EvaluationState::Runs,
+        Some(EvaluationPhase::Cancelled) => return EvaluationState::Spent(format!("run {name} was cancelled")),
+        Some(EvaluationPhase::Failed) => return EvaluationState::Spent(format!("run {name}: {}", message())),
         Some(EvaluationPhase::Completed) => {}
     }
     let (Some(provider), Some(score), Some(passed)) = (status.provider, status.score, status.passed) else {
-        return State::Spent(format!("run {name}: {}", status.verdict.as_deref().unwrap_or_else(message)));
+        return EvaluationState::Spent(format!("run {name}: {}", status.verdict.as_deref().unwrap_or_else(message)));
     };
     let words = status.verdict.clone().unwrap_or_else(|| format!("avg={score}"));
     let asked = wanted.min_quality_score.map(f64::from);
     match provider {
-        EvaluationProvider::Mock => State::Spent(format!("run {name}: the agent was not reached")),
+        EvaluationProvider::Mock => EvaluationState::Spent(format!("run {name}: the agent was not reached")),
         _ if !passed || asked.is_some_and(|asked| status.threshold.is_none_or(|threshold| threshold < asked)) => {
-            State::Failed(format!("evaluation {name}: {words}"))
+            EvaluationState::Failed(format!("evaluation {name}: {words}"))
         }
-        EvaluationProvider::Heuristic if !allow_heuristic => State::Failed(format!(
+        EvaluationProvider::Heuristic if !allow_heuristic => EvaluationState::Failed(format!(
             "evaluation {name}: {words}, judged by a comparison of words, which passes no gate; name a model in spec.judgeModel"
         )),
-        EvaluationProvider::Heuristic | EvaluationProvider::Slipway => State::Passed(Some(score)),
+        EvaluationProvider::Heuristic | EvaluationProvider::Slipway => EvaluationState::Passed(Some(score)),
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
         }
         let mut held = agent_of("systemPrompt: p, canary: {enabled: true, weight: 1, overrides: {governance: {evalDataset: easy}}}");
         held.status = Some(AgentStatus { active_release: Some(3), quality_gate: Some(80), ..AgentStatus::default() });
-        assert_eq!(found(&held, None, &context).unwrap().state, State::Unknown, "what runs has yet to be read");
+        assert_eq!(found(&held, None, &context).unwrap().state, EvaluationState::Unknown, "what runs has yet to be read");
         let active = agent_of("governance: {minQualityScore: 80, evalDataset: hard}");
         context.caches.pins.insert(Key::of(&held), release_of(&active, 3));
         let wanted = found(&held, None, &context).unwrap().run.unwrap().wanted;
@@ -196,7 +196,7 @@ mod tests {
         let context = context();
         let agent = agent_of("governance: {minQualityScore: 60}, canary: {enabled: true, weight: 5, systemPrompt: new}");
         let first = found(&agent, None, &context).unwrap();
-        assert_eq!((first.state.clone(), first.run.as_ref().unwrap().attempt), (State::Absent, 1));
+        assert_eq!((first.state.clone(), first.run.as_ref().unwrap().attempt), (EvaluationState::Absent, 1));
         let first = first.run.unwrap();
         let state = |name: &str, spec: &EvaluationRunSpec, status: Value| {
             let guarded = DeserializeGuard(Ok(run(name, spec, &status)));
@@ -211,34 +211,34 @@ mod tests {
             whole
         };
         let of_first = |status: Value| state(&first.name, &first.wanted, status);
-        assert_eq!(of_first(json!({})).0, State::Runs);
-        assert_eq!(of_first(json!({"phase": "Running"})).0, State::Runs);
-        assert_eq!(of_first(done("slipway", true, 60)), (State::Passed(Some(71.5)), 1));
-        assert!(matches!(of_first(done("slipway", false, 80)).0, State::Failed(_)));
-        assert!(matches!(of_first(done("slipway", true, 50)).0, State::Failed(_)), "it was held to less");
-        assert!(matches!(of_first(done("heuristic", true, 60)).0, State::Failed(why) if why.contains("spec.judgeModel")));
+        assert_eq!(of_first(json!({})).0, EvaluationState::Runs);
+        assert_eq!(of_first(json!({"phase": "Running"})).0, EvaluationState::Runs);
+        assert_eq!(of_first(done("slipway", true, 60)), (EvaluationState::Passed(Some(71.5)), 1));
+        assert!(matches!(of_first(done("slipway", false, 80)).0, EvaluationState::Failed(_)));
+        assert!(matches!(of_first(done("slipway", true, 50)).0, EvaluationState::Failed(_)), "it was held to less");
+        assert!(matches!(of_first(done("heuristic", true, 60)).0, EvaluationState::Failed(why) if why.contains("spec.judgeModel")));
         let easier = EvaluationRunSpec { min_quality_score: Some(1), ..first.wanted.clone() };
-        assert_eq!(state(&first.name, &easier, done("slipway", true, 1)).0, State::Absent, "it is another run");
+        assert_eq!(state(&first.name, &easier, done("slipway", true, 1)).0, EvaluationState::Absent, "it is another run");
         let failed = |reason: &str| {
             json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "reason": reason,
             "message": "no pod", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
         };
         // One without a verdict is repeated.
-        assert_eq!(of_first(done("mock", true, 60)), (State::Absent, 2));
+        assert_eq!(of_first(done("mock", true, 60)), (EvaluationState::Absent, 2));
         let names = [1, 2, 3].map(|attempt| gate::canary_run_name("u", first.wanted.content.as_deref().unwrap(), attempt));
         assert_eq!(names[0], first.name);
-        assert_eq!(state(&names[1], &first.wanted, json!({"phase": "Cancelled"})), (State::Absent, 3));
+        assert_eq!(state(&names[1], &first.wanted, json!({"phase": "Cancelled"})), (EvaluationState::Absent, 3));
         let (spent, attempt) = state(&names[2], &first.wanted, failed("NoPod"));
-        assert!(matches!(&spent, State::Spent(why) if why.contains("no pod")), "{spent:?}");
+        assert!(matches!(&spent, EvaluationState::Spent(why) if why.contains("no pod")), "{spent:?}");
         assert_eq!(attempt, 3);
         // One more would get no answer either.
         let (spent, attempt) = state(&names[1], &first.wanted, failed("NoAnswer"));
-        assert!(matches!(spent, State::Spent(_)), "{spent:?}");
+        assert!(matches!(spent, EvaluationState::Spent(_)), "{spent:?}");
         assert_eq!(attempt, 2);
         // A run that let users to the canary is not missed.
         context.caches.evaluation_runs.remove(&Key::new("team-a", &*first.name));
         let stood = |phase| CanaryStatus { phase, weight: 5, evaluation: Some(first.name.clone()), attempt: 1, ..CanaryStatus::default() };
-        assert_eq!(found(&agent, Some(&stood(CanaryPhase::Serving)), &context).unwrap().state, State::Passed(None));
-        assert_eq!(found(&agent, Some(&stood(CanaryPhase::Progressing)), &context).unwrap().state, State::Absent);
+        assert_eq!(found(&agent, Some(&stood(CanaryPhase::Serving)), &context).unwrap().state, EvaluationState::Passed(None));
+        assert_eq!(found(&agent, Some(&stood(CanaryPhase::Progressing)), &context).unwrap().state, EvaluationState::Absent);
     }
 }

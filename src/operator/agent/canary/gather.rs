@@ -9,7 +9,7 @@ use slipway_cluster::Key;
 use slipway_release::content_of;
 
 use super::Brought;
-use super::evaluation::{self, Evaluation, State};
+use super::evaluation::{self, Evaluation, EvaluationState};
 use super::events::EndedBy;
 use crate::agent::Progress;
 use crate::agent::pin;
@@ -101,14 +101,14 @@ impl CanarySeen {
 
     /// Whether the run that its gates ask for is to be made now.
     pub(super) fn is_run_due(&self) -> bool {
-        let is_absent = self.evaluation.as_ref().is_some_and(|evaluation| evaluation.state == State::Absent);
+        let is_absent = self.evaluation.as_ref().is_some_and(|evaluation| evaluation.state == EvaluationState::Absent);
         is_absent && self.is_settled() && self.serving_pods() > 0
     }
 
     /// The score of the canary's evaluation.
     pub(super) fn score(&self) -> Option<f64> {
         let evaluated = self.evaluation.as_ref().and_then(|evaluation| match evaluation.state {
-            State::Passed(score) => score,
+            EvaluationState::Passed(score) => score,
             _ => None,
         });
         evaluated.or_else(|| self.reading.as_ref()?.canary.evidence.score)

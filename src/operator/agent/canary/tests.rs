@@ -9,8 +9,8 @@ use slipway_api::canary::{CanaryPhase, TrackFigures};
 use slipway_api::{AgentStatus, EvaluationRunSpec, labels};
 use slipway_governance::canary::Evidence;
 
-use super::decision::End;
-use super::evaluation::{Evaluation, Run, State};
+use super::decision::CanaryEnd;
+use super::evaluation::{Evaluation, EvaluationState, Run};
 use super::events::EndedBy;
 use super::gather::{Book, Stable};
 use super::*;
@@ -54,7 +54,7 @@ fn seen() -> CanarySeen {
     }
 }
 
-fn evaluated(is_gate: bool, state: State) -> Evaluation {
+fn evaluated(is_gate: bool, state: EvaluationState) -> Evaluation {
     let run = Run { name: "ev-1".to_owned(), attempt: 1, wanted: EvaluationRunSpec::default() };
     Evaluation { is_gate, run: Some(run), state }
 }
@@ -238,17 +238,17 @@ fn ends(agent: &mut Agent, seen: &CanarySeen, barrier: Option<&str>) -> Option<S
     assert_eq!(decide(agent, seen, at(999)), None, "it has to be known who owns the spec");
     let seen = CanarySeen { book: Some(book(EndedBy::Spec, barrier)), ..seen.clone() };
     let second = decide(agent, &seen, at(999)).unwrap();
-    assert_eq!(second.act, Act::Patch(End::RolledBack));
+    assert_eq!(second.act, Act::Patch(CanaryEnd::RolledBack));
     second.status?.message
 }
 
 #[test]
 fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     for (state, weight, act, reason) in [
-        (State::Unknown, 0, Act::Nothing, "AwaitingEvaluation"),
-        (State::Absent, 0, Act::MakeRun, "AwaitingEvaluation"),
-        (State::Runs, 0, Act::Nothing, "AwaitingEvaluation"),
-        (State::Passed(Some(90.0)), 10, Act::Nothing, "Serving"),
+        (EvaluationState::Unknown, 0, Act::Nothing, "AwaitingEvaluation"),
+        (EvaluationState::Absent, 0, Act::MakeRun, "AwaitingEvaluation"),
+        (EvaluationState::Runs, 0, Act::Nothing, "AwaitingEvaluation"),
+        (EvaluationState::Passed(Some(90.0)), 10, Act::Nothing, "Serving"),
     ] {
         let mut agent = agent_with(PLAIN, None);
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
@@ -260,17 +260,21 @@ fn with_a_gate_nobody_is_served_before_an_evaluation_has_passed() {
     }
     // Pods come first.
     let mut agent = agent_with(PLAIN, None);
-    let waits = CanarySeen { evaluation: Some(evaluated(true, State::Absent)), deployment: Some(pods(1, 0)), ..seen() };
+    let waits = CanarySeen { evaluation: Some(evaluated(true, EvaluationState::Absent)), deployment: Some(pods(1, 0)), ..seen() };
     assert_eq!(settled(&mut agent, &waits, at(9)).act, Act::Nothing);
-    for state in [State::Failed("avg=50".to_owned()), State::Spent("no pod".to_owned())] {
+    for state in [EvaluationState::Failed("avg=50".to_owned()), EvaluationState::Spent("no pod".to_owned())] {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Progressing, 0)));
         let why = ends(&mut agent, &CanarySeen { evaluation: Some(evaluated(true, state.clone())), ..seen() }, None).unwrap();
         assert!(why.contains("avg=50") || why.contains("no pod"), "{why}");
-        let is_spent = matches!(state, State::Spent(_));
+        let is_spent = matches!(state, EvaluationState::Spent(_));
         assert_eq!(why.contains("delete that EvaluationRun"), is_spent, "it says what is to be done: {why}");
     }
     // One that is asked for a score alone serves meanwhile, and goes on where no score came of it.
-    for (state, act) in [(State::Absent, Act::MakeRun), (State::Runs, Act::Nothing), (State::Spent("no pod".to_owned()), Act::Nothing)] {
+    for (state, act) in [
+        (EvaluationState::Absent, Act::MakeRun),
+        (EvaluationState::Runs, Act::Nothing),
+        (EvaluationState::Spent("no pod".to_owned()), Act::Nothing),
+    ] {
         give(&mut agent, Some(stood(PLAIN, CanaryPhase::Serving, 10)));
         let decision = settled(&mut agent, &CanarySeen { evaluation: Some(evaluated(false, state)), ..seen() }, at(9));
         assert_eq!((decision.act, decision.status.unwrap().weight), (act, 10));

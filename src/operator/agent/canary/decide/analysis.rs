@@ -4,7 +4,7 @@ use slipway_api::canary::{CanaryAnalysis, CanaryPhase, Promotion};
 use slipway_api::{CanaryStatus, labels};
 
 use super::Course;
-use crate::agent::canary::decision::{Act, Decision, End};
+use crate::agent::canary::decision::{Act, CanaryEnd, Decision};
 use crate::agent::canary::events::{self, EndedBy};
 use crate::agent::canary::gather::Book;
 use crate::agent::canary::steps::{self, Move};
@@ -78,7 +78,10 @@ impl Course<'_> {
         }
         let Book { barrier, .. } = self.seen.book.as_ref()?;
         let Some(barrier) = barrier else {
-            return Some(Decision { act: Act::Patch(End::Promoted), ..self.serves(Some("it kept its gates and is promoted".to_owned())) });
+            return Some(Decision {
+                act: Act::Patch(CanaryEnd::Promoted),
+                ..self.serves(Some("it kept its gates and is promoted".to_owned()))
+            });
         };
         self.events.push(events::refused(&self.status, EndedBy::Analysis.word(), barrier));
         self.status.message = Some(format!("it kept its gates, and cannot be promoted: {barrier}"));

@@ -5,7 +5,7 @@ use slipway_api::condition::{CANARY_READY, Finding};
 use slipway_api::{CanaryStatus, labels};
 
 use super::{Course, SOON};
-use crate::agent::canary::decision::{Act, Decision, End, cut};
+use crate::agent::canary::decision::{Act, CanaryEnd, Decision, cut};
 use crate::agent::canary::events::{self, EndedBy};
 use crate::agent::canary::gather::Book;
 use crate::agent::canary::{ending, said_before};
@@ -15,8 +15,8 @@ impl Course<'_> {
     pub(super) fn asked(mut self, word: &str) -> Option<Decision> {
         let Book { by, asked_at, barrier, .. } = self.seen.book.as_ref()?;
         let refused = match (word, barrier) {
-            ("rollback", None) => return Some(self.patches(End::RolledBack)),
-            ("promote", None) => return Some(self.patches(End::Promoted)),
+            ("rollback", None) => return Some(self.patches(CanaryEnd::RolledBack)),
+            ("promote", None) => return Some(self.patches(CanaryEnd::Promoted)),
             ("rollback", Some(_)) => return Some(self.ends(*by, None)),
             ("promote", Some(barrier)) => format!("it cannot be promoted: {barrier}"),
             _ => format!("the annotation {} is neither promote nor rollback", labels::CANARY_ACTION),
@@ -42,7 +42,7 @@ impl Course<'_> {
     }
 
     /// The status stays as it is until the spec has changed.
-    pub(super) fn patches(self, end: End) -> Decision {
+    pub(super) fn patches(self, end: CanaryEnd) -> Decision {
         Decision { act: Act::Patch(end), ..self.stands() }
     }
 
@@ -66,7 +66,7 @@ impl Course<'_> {
             });
         }
         match &self.seen.book.as_ref()?.barrier {
-            None => Some(self.patches(End::RolledBack)),
+            None => Some(self.patches(CanaryEnd::RolledBack)),
             Some(_) => Some(self.ends(EndedBy::Analysis, Some(why))),
         }
     }

@@ -56,7 +56,7 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
         assert!(said.is_some_and(|why| why.contains("failed")), "{first:#?}");
         give(&mut agent, first.status);
         let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Spec, None)), ..seen.clone() }, at(second)).unwrap();
-        assert_eq!(decision.act, Act::Patch(End::RolledBack));
+        assert_eq!(decision.act, Act::Patch(CanaryEnd::RolledBack));
         let decision = decide(&agent, &CanarySeen { book: Some(book(EndedBy::Spec, Some("Flux"))), ..seen }, at(second)).unwrap();
         assert_eq!(told(&decision).2, ["AgentCanaryRolledBack"]);
         assert_eq!(decision.status.unwrap().phase, CanaryPhase::RolledBack);
@@ -68,7 +68,7 @@ fn a_canary_kept_from_its_weight_is_inconclusive_in_the_end() {
     let quota = Some(Trouble { reason: "QuotaExceeded".to_owned(), message: "exceeded quota: pods".to_owned() });
     let refused = CanarySeen { deployment: Some(pods(1, 0)), trouble: quota, ..seen() };
     let few = CanarySeen { deployment: Some(pods(3, 2)), ..seen() };
-    let held = CanarySeen { evaluation: Some(evaluated(true, State::Runs)), ..seen() };
+    let held = CanarySeen { evaluation: Some(evaluated(true, EvaluationState::Runs)), ..seen() };
     let missing = ConditionFault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
     let faulty = CanarySeen { fault: Some(missing), is_as_wanted: false, ..seen() };
     let new = |spec: &str| stood(spec, CanaryPhase::Progressing, 0);
@@ -129,7 +129,7 @@ fn a_canary_climbs_its_steps_and_is_promoted() {
         assert!(now < 10_000, "{status:#?}");
         give(&mut agent, decision.status);
     };
-    assert_eq!(patched.act, Act::Patch(End::Promoted));
+    assert_eq!(patched.act, Act::Patch(CanaryEnd::Promoted));
     weights.dedup();
     assert_eq!(weights, [(1, 10), (2, 10), (2, 25), (3, 25), (3, 50)], "a higher weight is in force once there are pods for it");
     let status = patched.status.unwrap();

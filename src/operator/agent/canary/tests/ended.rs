@@ -7,8 +7,8 @@ fn an_annotation_ends_a_canary_in_the_spec_or_in_its_status() {
     let flux = Some("spec: it belongs to Flux");
     let refused = || (Some(CanaryPhase::Serving), 10, vec!["AgentCanaryRefused"], Act::DropAnnotation, (None, ""));
     for (word, barrier, expected) in [
-        ("promote", None, (Some(CanaryPhase::Serving), 10, vec![], Act::Patch(End::Promoted), (None, ""))),
-        ("rollback", None, (Some(CanaryPhase::Serving), 10, vec![], Act::Patch(End::RolledBack), (None, ""))),
+        ("promote", None, (Some(CanaryPhase::Serving), 10, vec![], Act::Patch(CanaryEnd::Promoted), (None, ""))),
+        ("rollback", None, (Some(CanaryPhase::Serving), 10, vec![], Act::Patch(CanaryEnd::RolledBack), (None, ""))),
         ("promote", flux, refused()),
         ("rollback", flux, (Some(CanaryPhase::RolledBack), 0, vec!["AgentCanaryRolledBack"], Act::Nothing, (Some(false), "RolledBack"))),
         ("pause", None, refused()),
@@ -104,7 +104,7 @@ fn a_promotion_does_not_meet_another_canary() {
     give(&mut agent, Some(self::stood(PLAIN, CanaryPhase::Serving, 10)));
     assert_eq!(
         told(&settled(&mut agent, &CanarySeen { book: Some(book(EndedBy::Rest, None)), ..seen() }, at(9))).3,
-        Act::Patch(End::RolledBack)
+        Act::Patch(CanaryEnd::RolledBack)
     );
 }
 
