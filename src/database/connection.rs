@@ -59,12 +59,12 @@ pub struct Options {
     /// Whether the server, or what stands before it, keeps statements under their names for as long as a connection.
     pub prepared_statements: bool,
     /// What usage is counted for.
-    pub run: Run,
+    pub run: PodRun,
 }
 
 /// What a pod runs, as far as it was told.
 #[derive(Clone, Debug, Default)]
-pub struct Run {
+pub struct PodRun {
     pub track: String,
     pub hash: String,
 }
@@ -369,7 +369,7 @@ mod tests {
             agent_id: "ag_1".into(),
             migrate: false,
             prepared_statements: false,
-            run: Run::default(),
+            run: PodRun::default(),
         };
         assert!(!format!("{options:?}").contains("hunter2"));
     }

@@ -42,7 +42,7 @@ mod violations;
 
 pub use alerts::{Alert, KeptAlert, MAX_TRACES, RaisedAlert};
 pub use budget::{BudgetLease, BudgetRequest, REQUESTS_LEASE, RateLease, RateRequest, SPENDING_LEASE, SpendingLease, SpendingRequest};
-pub use connection::{Options, Run};
+pub use connection::{Options, PodRun};
 pub use deliveries::{AlertStage, Deliveries, Delivery, GivenUp, MAX_PAYLOAD_BYTES, NewDelivery, Postponed, Waiting};
 pub use evaluation::EvaluationResult;
 pub use fault::Fault;

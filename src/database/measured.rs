@@ -1,10 +1,10 @@
 //! What the database has of an agent's usage, as scorecards, radar and alerts are made of it.
 
-use slipway_governance::{Share, Usage};
+use slipway_governance::{MeasuredUsage, Share};
 
 use crate::Used;
 
-impl From<&Used> for Usage {
+impl From<&Used> for MeasuredUsage {
     fn from(used: &Used) -> Self {
         let measured = |count| (used.measured > 0).then_some(Share { count, of: used.measured });
         // Runtimes of earlier versions have buckets and no sum, and do not tell what was cancelled.
@@ -52,19 +52,19 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_not_made_up() {
-        let whole = Usage::from(&used());
+        let whole = MeasuredUsage::from(&used());
         assert_eq!((whole.unknown, whole.cost_micros), (Some(2), Some(7)));
         assert_eq!((whole.took, whole.audited), (Some(Share { count: 700, of: 7 }), Some(Share { count: 9, of: 10 })));
         assert_eq!(whole.error_percent(), Some(12.5), "of 8 the end is known");
 
         let unpriced = Used { unpriced: 1, ..used() };
-        assert_eq!(Usage::from(&unpriced).cost_micros, None, "a part of a cost is none");
+        assert_eq!(MeasuredUsage::from(&unpriced).cost_micros, None, "a part of a cost is none");
         assert!((unpriced.spent_usd() - 7e-6).abs() < 1e-12, "{}", unpriced.spent_usd());
 
-        let older = Usage::from(&Used { measured: 6, ..used() });
+        let older = MeasuredUsage::from(&Used { measured: 6, ..used() });
         assert_eq!((older.unknown, older.took, older.audited), (None, None, Some(Share { count: 9, of: 6 })));
 
-        let nothing = Usage::from(&Used::default());
+        let nothing = MeasuredUsage::from(&Used::default());
         assert_eq!((nothing.unknown, nothing.cost_micros, nothing.took), (Some(0), Some(0), None), "that nobody asked is known");
     }
 }

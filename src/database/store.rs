@@ -7,7 +7,7 @@ use sqlx::Row;
 use tokio::task::JoinHandle;
 
 use crate::batch::{Batches, Whose};
-use crate::connection::{Door, Options, Run, Work, ask, in_time, settings};
+use crate::connection::{Door, Options, PodRun, Work, ask, in_time, settings};
 use crate::migrate::{MINIMUM, Migrated, migrate_with};
 use crate::turn::{Beginning, TurnEnd};
 use crate::{Fault, id};
@@ -21,7 +21,7 @@ pub struct Store {
     pub(crate) door: Arc<Door>,
     pub(crate) team: String,
     pub(crate) agent: String,
-    pub(crate) run: Run,
+    pub(crate) run: PodRun,
     pub(crate) beginnings: Batches<Beginning>,
     pub(crate) ends: Batches<TurnEnd>,
     schema: Arc<Known>,
@@ -66,7 +66,7 @@ impl Store {
         let migration = tokio::sync::Mutex::new(Migration::NotOurs);
         let whose = || Whose { team: team.to_owned(), agent: agent.to_owned() };
         let (beginnings, ends) = (Batches::new(Arc::clone(&door), whose()), Batches::new(Arc::clone(&door), whose()));
-        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), run: Run::default(), beginnings, ends, schema, migration })
+        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), run: PodRun::default(), beginnings, ends, schema, migration })
     }
 
     /// Whether a question would be answered now.

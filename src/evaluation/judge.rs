@@ -6,7 +6,7 @@ use slipway_api::evaluation_run::Scorer;
 
 use crate::prompt;
 use crate::turn::Turn;
-use crate::wire::{Case, REASON_BYTES_MAX};
+use crate::wire::{REASON_BYTES_MAX, RunCase};
 
 /// How much of an answer is read, and how many objects are looked for in it.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +30,7 @@ pub struct Judged {
 }
 
 /// What a judge is asked about a case. `guidelines` are the run's, or the dataset's if the run has none.
-pub fn question(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) -> Question {
+pub fn question(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Question {
     Question { system: prompt::system(scorer), user: prompt::user(scorer, case, guidelines, turn) }
 }
 

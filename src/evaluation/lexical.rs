@@ -7,7 +7,7 @@ use crate::harm::{Harm, look};
 use crate::scoring::context;
 use crate::summary::{mean, ratio};
 use crate::vocabulary::{content, is_negated, numbers, words};
-use crate::wire::Case;
+use crate::wire::RunCase;
 
 /// The best score that a list of phrases can give, as it finds only what stands in it.
 const SAFETY_BEST: f64 = 0.9;
@@ -101,7 +101,7 @@ pub(crate) fn retrieval_relevance(question: &str, passages: &[String]) -> Lexica
     LexicalScore { value, reason: format!("By words: a passage has {} of the question's on average.", percent(value)) }
 }
 
-pub(crate) fn retrieval_groundedness(case: &Case, passages: &[String], answer: &str) -> LexicalScore {
+pub(crate) fn retrieval_groundedness(case: &RunCase, passages: &[String], answer: &str) -> LexicalScore {
     let mut known = content(&case.input);
     known.extend(context(case).map(content).unwrap_or_default());
     known.extend(passages.iter().flat_map(|passage| content(passage)));

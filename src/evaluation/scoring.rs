@@ -5,7 +5,7 @@ use slipway_api::evaluation_run::Scorer;
 
 use crate::guidelines::{of_case, rules};
 use crate::turn::Turn;
-use crate::wire::{Case, Score};
+use crate::wire::{RunCase, Score};
 use crate::{lexical, matching, tool_calls};
 
 /// Whether a scorer says something about a case.
@@ -17,7 +17,7 @@ pub enum Applies {
 }
 
 /// Whether a scorer applies to a case and the turn that was taken for it. `guidelines` are the run's or the dataset's.
-pub fn applies(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) -> Applies {
+pub fn applies(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Applies {
     let fault = match scorer {
         Scorer::Safety | Scorer::RelevanceToQuery | Scorer::Fluency => None,
         Scorer::Correctness | Scorer::Completeness | Scorer::Equivalence => {
@@ -35,7 +35,7 @@ pub fn applies(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) 
 }
 
 /// The score, where it can be known without a judge: exact and normalised match, equal JSON, matching tool calls.
-pub fn deterministic(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) -> Option<Score> {
+pub fn deterministic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Option<Score> {
     if applies(scorer, case, guidelines, turn) != Applies::Yes {
         return None;
     }
@@ -55,7 +55,7 @@ pub fn deterministic(scorer: Scorer, case: &Case, guidelines: &[String], turn: &
 }
 
 /// The score by a comparison of words, for runs without a judge. What words cannot say is an error, not a guess.
-pub fn heuristic(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) -> Score {
+pub fn heuristic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Score {
     if let Applies::No(reason) = applies(scorer, case, guidelines, turn) {
         return Score::skipped(scorer, reason);
     }
@@ -88,12 +88,12 @@ pub fn heuristic(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn
 }
 
 /// What the answer should say, if the case has it.
-pub(crate) fn expected(case: &Case) -> Option<&str> {
+pub(crate) fn expected(case: &RunCase) -> Option<&str> {
     case.expected_output.as_deref().filter(|text| !text.trim().is_empty())
 }
 
 /// What the agent was given to know, if the case has it.
-pub(crate) fn context(case: &Case) -> Option<&str> {
+pub(crate) fn context(case: &RunCase) -> Option<&str> {
     case.context.as_deref().filter(|text| !text.trim().is_empty())
 }
 
@@ -112,8 +112,8 @@ mod tests {
     use crate::turn::ToolCall;
     use crate::wire::ScoreState;
 
-    fn case(input: &str, expected: Option<&str>, context: Option<&str>, metadata: &Value) -> Case {
-        Case {
+    fn case(input: &str, expected: Option<&str>, context: Option<&str>, metadata: &Value) -> RunCase {
+        RunCase {
             input: input.to_owned(),
             expected_output: expected.map(str::to_owned),
             context: context.map(str::to_owned),
@@ -125,7 +125,7 @@ mod tests {
         Turn { output: output.to_owned(), ..Turn::default() }
     }
 
-    fn applying(case: &Case, guidelines: &[String], turn: &Turn) -> String {
+    fn applying(case: &RunCase, guidelines: &[String], turn: &Turn) -> String {
         let applying = ALL_SCORERS.iter().filter(|scorer| applies(**scorer, case, guidelines, turn) == Applies::Yes);
         applying.map(|scorer| scorer.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn words_give_rough_scores() {
-        let of = |scorer, case: &Case, turn: &Turn| heuristic(scorer, case, &[], turn).value.unwrap();
+        let of = |scorer, case: &RunCase, turn: &Turn| heuristic(scorer, case, &[], turn).value.unwrap();
         let capital = case("What is the capital of France?", Some("Paris is the capital of France."), None, &Value::Null);
         for (scorer, output, low, high) in [
             (Scorer::Correctness, "The capital of France is Paris.", 1.0, 1.0),

@@ -8,7 +8,7 @@ use slipway_api::evaluation_run::Scorer;
 use crate::matching::same_json;
 use crate::summary::ratio;
 use crate::turn::{ToolCall, Turn};
-use crate::wire::{Case, Score};
+use crate::wire::{RunCase, Score};
 
 /// A call that a case expects; without arguments, any will do.
 struct ExpectedCall<'a> {
@@ -17,7 +17,7 @@ struct ExpectedCall<'a> {
 }
 
 /// Why calls say nothing in this case, if they do not.
-pub(crate) fn hindrance(scorer: Scorer, case: &Case, turn: &Turn) -> Option<&'static str> {
+pub(crate) fn hindrance(scorer: Scorer, case: &RunCase, turn: &Turn) -> Option<&'static str> {
     let Some(calls) = &turn.tool_calls else { return Some("the agent has no tools") };
     if turn.unanswered_tool.is_some() {
         return Some("a tool that changes things was called, and the case's metadata.tool_results has no result for it");
@@ -32,7 +32,7 @@ pub(crate) fn hindrance(scorer: Scorer, case: &Case, turn: &Turn) -> Option<&'st
 }
 
 /// The score, where the case says what to call, or a call was repeated for nothing.
-pub(crate) fn score(scorer: Scorer, case: &Case, turn: &Turn) -> Option<Score> {
+pub(crate) fn score(scorer: Scorer, case: &RunCase, turn: &Turn) -> Option<Score> {
     let calls = turn.tool_calls.as_deref()?;
     let expected = match expected(case) {
         Ok(expected) => expected,
@@ -99,7 +99,7 @@ fn arguments(value: &Value) -> Value {
 }
 
 /// What a case expects, if it says.
-fn expected(case: &Case) -> Result<Option<Vec<ExpectedCall<'_>>>, &'static str> {
+fn expected(case: &RunCase) -> Result<Option<Vec<ExpectedCall<'_>>>, &'static str> {
     const FAULT: &str = "metadata.expected_tool_calls: must be a list of objects with a name and, if they matter, arguments";
     let listed = case.metadata.as_ref().and_then(|metadata| metadata.get("expected_tool_calls"));
     let listed = match listed {
@@ -119,8 +119,8 @@ mod tests {
 
     use super::*;
 
-    fn case(expected: Value) -> Case {
-        Case { metadata: Some(Map::from_iter([("expected_tool_calls".to_owned(), expected)])), ..Case::default() }
+    fn case(expected: Value) -> RunCase {
+        RunCase { metadata: Some(Map::from_iter([("expected_tool_calls".to_owned(), expected)])), ..RunCase::default() }
     }
 
     fn turn(calls: &[(&str, Value, &str)]) -> Turn {
@@ -155,10 +155,10 @@ mod tests {
 
     #[test]
     fn a_repeated_call_with_the_same_result_is_wasted() {
-        let none = Case::default();
+        let none = RunCase::default();
         let call = ("read", json!({"x": 1}), "one");
         let other = ("read", json!({"x": 1}), "two");
-        let of = |case: &Case, calls: &[_]| score(Scorer::ToolCallEfficiency, case, &turn(calls)).and_then(|score| score.value);
+        let of = |case: &RunCase, calls: &[_]| score(Scorer::ToolCallEfficiency, case, &turn(calls)).and_then(|score| score.value);
         assert_eq!(of(&none, &[call.clone(), call.clone()]), Some(0.5));
         assert_eq!(of(&none, &[call.clone(), other.clone()]), None, "a retry is for a judge");
         assert_eq!(of(&none, std::slice::from_ref(&call)), None);

@@ -135,12 +135,12 @@ pub struct Dataset {
     pub name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guidelines: Vec<String>,
-    pub cases: Vec<Case>,
+    pub cases: Vec<RunCase>,
 }
 
 /// A question, and what is expected of the answer.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-pub struct Case {
+pub struct RunCase {
     pub input: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_output: Option<String>,
@@ -150,7 +150,7 @@ pub struct Case {
     pub metadata: Option<Map<String, Value>>,
 }
 
-impl From<slipway_api::dataset::Case> for Case {
+impl From<slipway_api::dataset::Case> for RunCase {
     fn from(case: slipway_api::dataset::Case) -> Self {
         let slipway_api::dataset::Case { input, expected_output, context, metadata } = case;
         Self { input, expected_output, context, metadata }

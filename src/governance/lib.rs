@@ -14,7 +14,7 @@ pub mod rollback;
 mod scorecard;
 
 pub use latency::{Estimate, mean, quantile};
-pub use measurements::{Measurements, Score, ScoreSource, Share, Usage, rounded};
+pub use measurements::{MeasuredUsage, Measurements, Score, ScoreSource, Share, rounded};
 pub use metric::{Metric, Status, Unit};
 pub use scorecard::{Dimension, DimensionName, Grade, Scorecard, scorecard};
 

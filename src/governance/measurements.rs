@@ -23,7 +23,7 @@ impl Share {
 
 /// What an agent used within the window, by all of its pods and models.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct MeasuredUsage {
     pub requests: i64,
     pub errors: i64,
     /// Requests of which nobody knows how they ended, as their callers left. None where that is not recorded.
@@ -46,7 +46,7 @@ pub struct Usage {
     pub cited: Option<Share>,
 }
 
-impl Usage {
+impl MeasuredUsage {
     pub fn tokens(&self) -> i64 {
         self.input_tokens.max(0).saturating_add(self.output_tokens.max(0))
     }
@@ -107,8 +107,8 @@ pub struct Score {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measurements {
     /// None where nothing is recorded: without a database, or without a request.
-    pub usage: Option<Usage>,
-    /// The upper bounds of the buckets of `Usage::latency`, in milliseconds.
+    pub usage: Option<MeasuredUsage>,
+    /// The upper bounds of the buckets of `MeasuredUsage::latency`, in milliseconds.
     pub latency_bounds: Vec<i64>,
     pub correctness: Option<Score>,
     pub relevance_to_query: Option<Score>,

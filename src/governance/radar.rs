@@ -1,6 +1,6 @@
 //! An agent's figures on the radar, and a fleet's sums. What was not measured is None, and in a sum it is left out and said so.
 
-use crate::{Estimate, Share, Usage, latency};
+use crate::{Estimate, MeasuredUsage, Share, latency};
 
 /// From this share of errors on, an agent that is ready is degraded.
 const DEGRADED_ERROR_PERCENT: f64 = 5.0;
@@ -34,8 +34,8 @@ pub struct RadarInput<'a> {
     /// Samples in which the agent was ready, of all within the window. None where none are kept.
     pub readiness: Option<Share>,
     /// None where usage is not kept, or cannot be read now.
-    pub usage: Option<&'a Usage>,
-    /// The upper bounds of the buckets of `Usage::latency`, in milliseconds.
+    pub usage: Option<&'a MeasuredUsage>,
+    /// The upper bounds of the buckets of `MeasuredUsage::latency`, in milliseconds.
     pub latency_bounds: &'a [i64],
     /// An alert about errors or latency is open.
     pub is_in_trouble: bool,
@@ -67,11 +67,11 @@ pub fn figures(seen: &RadarInput) -> Figures {
         requests: usage.map(|usage| usage.requests.max(0)),
         errors: usage.map(|usage| usage.errors.max(0)),
         unknown: usage.and_then(|usage| usage.unknown).map(|unknown| unknown.max(0)),
-        error_rate_pct: usage.and_then(Usage::error_percent),
+        error_rate_pct: usage.and_then(MeasuredUsage::error_percent),
         avg_latency_ms: usage.and_then(|usage| usage.average_latency(latency_bounds)),
         p95_latency_ms: usage.and_then(|usage| latency::quantile(latency_bounds, &usage.latency, 0.95)),
-        tokens: usage.map(Usage::tokens),
-        cost_usd: usage.and_then(Usage::cost_usd),
+        tokens: usage.map(MeasuredUsage::tokens),
+        cost_usd: usage.and_then(MeasuredUsage::cost_usd),
     }
 }
 
@@ -127,19 +127,19 @@ mod tests {
 
     const BOUNDS: [i64; 2] = [100, 1000];
 
-    fn usage(requests: i64, errors: i64) -> Usage {
-        Usage {
+    fn usage(requests: i64, errors: i64) -> MeasuredUsage {
+        MeasuredUsage {
             requests,
             errors,
             input_tokens: 7,
             output_tokens: 3,
             cost_micros: Some(1_500_000),
             latency: vec![requests, 0, 0],
-            ..Usage::default()
+            ..MeasuredUsage::default()
         }
     }
 
-    fn seen(ready: i64, of: i64, usage: Option<&Usage>) -> RadarInput<'_> {
+    fn seen(ready: i64, of: i64, usage: Option<&MeasuredUsage>) -> RadarInput<'_> {
         RadarInput {
             replicas: Some(Share { count: ready, of }),
             readiness: Some(Share { count: 9, of: 10 }),
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn health_follows_from_readiness_and_errors() {
         let (few, fails, serves) = (usage(19, 19), usage(20, 1), usage(21, 1));
-        let left = Usage { unknown: Some(2), ..usage(21, 19) };
+        let left = MeasuredUsage { unknown: Some(2), ..usage(21, 19) };
         for (seen, expected) in [
             (RadarInput::default(), None),
             (seen(0, 2, None), Some(Health::Down)),
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn unknown_ends_are_neither_errors_nor_answers() {
-        let usage = Usage { unknown: Some(10), ..usage(30, 5) };
+        let usage = MeasuredUsage { unknown: Some(10), ..usage(30, 5) };
         let figures = figures(&seen(1, 1, Some(&usage)));
         assert_eq!((figures.errors, figures.unknown, figures.error_rate_pct), (Some(5), Some(10), Some(25.0)));
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::measurements::{Score, Share, float, percent};
 use crate::metric::Goal;
-use crate::{Measurements, Metric, ScoreSource, Unit, Usage};
+use crate::{MeasuredUsage, Measurements, Metric, ScoreSource, Unit};
 
 const PII_THRESHOLD: f64 = 5.0;
 const INJECTION_THRESHOLD: f64 = 2.0;
@@ -171,7 +171,7 @@ fn cost(measured: &Measurements) -> Vec<Group> {
     let tokens = usage.map(|usage| float(usage.tokens()) / float(usage.requests));
     let average = usage.and_then(|usage| usage.average_latency(&measured.latency_bounds));
     // Background work has its price without a request.
-    let spent = measured.usage.as_ref().filter(|usage| usage.requests > 0 || usage.tokens() > 0).and_then(Usage::cost_usd);
+    let spent = measured.usage.as_ref().filter(|usage| usage.requests > 0 || usage.tokens() > 0).and_then(MeasuredUsage::cost_usd);
     let lower = |name, unit, value, threshold| Metric::new(name, unit, Goal::Lower, value, Some(threshold));
     let latency = lower("avg_latency_ms", Unit::Milliseconds, average.map(|average| average.value), LATENCY_THRESHOLD_MS);
     vec![
@@ -192,7 +192,7 @@ fn compliance(measured: &Measurements) -> Vec<Group> {
 }
 
 /// Where nothing was asked, nothing was found, and that is no merit.
-fn answered(measured: &Measurements) -> Option<&Usage> {
+fn answered(measured: &Measurements) -> Option<&MeasuredUsage> {
     measured.usage.as_ref().filter(|usage| usage.requests > 0)
 }
 

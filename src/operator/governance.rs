@@ -68,7 +68,7 @@ struct Memory {
     alone: alone::Alerts,
     next_violations: Option<Instant>,
     next_rollback: Option<Instant>,
-    canaries: canary::Memory,
+    canaries: canary::CanaryMemory,
 }
 
 /// An alert that may be: of an agent, about a topic, by a policy or none.

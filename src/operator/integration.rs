@@ -44,7 +44,7 @@ use crate::fault::ConditionFault;
 use crate::registry::{Change, Maker, Registered};
 use crate::tool_rules;
 use crate::worker::NAME as WORKER;
-use memory::{Memory, UnderWay};
+use memory::{IntegrationMemory, UnderWay};
 use plan::{IntegrationStep, Login, Seen, WORKER_UNAVAILABLE};
 use probe::{MAX_TESTS, Permits};
 use status::Steps;
@@ -69,7 +69,7 @@ pub(crate) struct Controller {
     /// The rules that say where a worker may connect to.
     egress: Egress,
     permits: Permits,
-    memory: Mutex<HashMap<Key, Memory>>,
+    memory: Mutex<HashMap<Key, IntegrationMemory>>,
 }
 
 impl Controller {
@@ -93,7 +93,7 @@ impl Controller {
     }
 
     /// What is remembered of an Integration, changed by `change`.
-    fn remember<T>(&self, key: &Key, change: impl FnOnce(&mut Memory) -> T) -> T {
+    fn remember<T>(&self, key: &Key, change: impl FnOnce(&mut IntegrationMemory) -> T) -> T {
         let mut all = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         change(all.entry(key.clone()).or_default())
     }
@@ -301,7 +301,7 @@ impl Turn<'_> {
         self.controller.context.metrics.integration_tested(kind, word, time);
         match outcome {
             Ok(reply) => {
-                self.controller.remember(self.key, Memory::answered);
+                self.controller.remember(self.key, IntegrationMemory::answered);
                 (self.steps(before).tested(id, &reply), None)
             }
             Err(fault) => {

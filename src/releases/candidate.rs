@@ -16,7 +16,7 @@ use slipway_evaluation::{Profile, passes};
 use slipway_release::gate::{self, MAX_ATTEMPTS};
 
 use super::history::{AgentHistory, Pending};
-use super::run::{Run, Runs};
+use super::run::{ReleaseRun, Runs};
 use super::seen::Seen;
 use super::shown::Shown;
 
@@ -88,7 +88,8 @@ pub(super) fn on_canary(seen: &Seen, version: &Pending) -> Option<ReleaseEvaluat
     let (uid, key) = (agent.uid()?, gate::content_key(&version.artifact));
     let attempt = (1..=MAX_ATTEMPTS).find(|attempt| *name == gate::canary_run_name(&uid, &key, *attempt))?;
     let active = past.active.as_ref().map(|active| &active.artifact);
-    let is_asked_for = |run: &&Run| run.is_made && run.agents.contains(&uid) && gate::satisfies(&run.spec, active, &version.artifact);
+    let is_asked_for =
+        |run: &&ReleaseRun| run.is_made && run.agents.contains(&uid) && gate::satisfies(&run.spec, active, &version.artifact);
     let run = runs.get(name).filter(is_asked_for)?;
     let wanted = gate::canary_run_spec(active, &version.artifact, None);
     match found(run, &wanted, version, allow_heuristic) {
@@ -107,7 +108,7 @@ enum Outcome {
     Scored(Box<ReleaseEvaluation>),
 }
 
-fn outcome(run: &Run, release_uid: &str, wanted: &EvaluationRunSpec, pending: &Pending, allow_heuristic: bool) -> Outcome {
+fn outcome(run: &ReleaseRun, release_uid: &str, wanted: &EvaluationRunSpec, pending: &Pending, allow_heuristic: bool) -> Outcome {
     if !run.is_made || !run.owners.iter().any(|owner| owner == release_uid) || !gate::is_run_spec(&run.spec, wanted) {
         return Outcome::Spent("the run of this name is not the one that Slipway makes".to_owned());
     }
@@ -115,7 +116,7 @@ fn outcome(run: &Run, release_uid: &str, wanted: &EvaluationRunSpec, pending: &P
 }
 
 /// What a run found that was asked for.
-fn found(run: &Run, wanted: &EvaluationRunSpec, pending: &Pending, allow_heuristic: bool) -> Outcome {
+fn found(run: &ReleaseRun, wanted: &EvaluationRunSpec, pending: &Pending, allow_heuristic: bool) -> Outcome {
     if run.phase.is_some() && !run.is_judged {
         return Outcome::Spent("somebody else has written the status of the run".to_owned());
     }

@@ -29,7 +29,7 @@ use super::debounce::Debounce;
 use super::integrated::Integrated;
 use super::name::{Kind, Name};
 use super::references::{self, ReferenceState, References};
-use super::run::{Run, Runs};
+use super::run::{ReleaseRun, Runs};
 use super::shown::Shown;
 
 /// What the controller is told at its start.
@@ -416,7 +416,7 @@ fn runs(context: &Arc<Context>, scope: Option<String>) {
             match heard {
                 WatchEvent::Seen(key, found) => {
                     let Ok(found) = &found.0 else { return };
-                    let Some(run) = Run::of(found) else { return };
+                    let Some(run) = ReleaseRun::of(found) else { return };
                     let agent = Key::new(key.namespace, &found.spec.agent);
                     let of = runs.entry(agent.clone()).or_default();
                     if of.insert(key.name, run.clone()).is_none_or(|before| before != run) {

@@ -15,7 +15,7 @@ const MAX_CASE_REASON_BYTES: usize = 256;
 
 /// An EvaluationRun that names a release, or what it evaluates of a canary.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Run {
+pub(super) struct ReleaseRun {
     /// The UIDs of the AgentReleases that own it.
     pub owners: Vec<String>,
     /// The UIDs of the Agents that own it, as the operator makes those of canaries.
@@ -41,9 +41,9 @@ pub(super) struct Run {
 }
 
 /// Runs by name.
-pub(super) type Runs = BTreeMap<String, Run>;
+pub(super) type Runs = BTreeMap<String, ReleaseRun>;
 
-impl Run {
+impl ReleaseRun {
     /// None of a run that decides neither on a release nor on a canary.
     pub(super) fn of(run: &EvaluationRun) -> Option<Self> {
         let is_canarys = run.spec.track == EvaluatedTrack::Canary && run.spec.content.is_some();

@@ -59,7 +59,7 @@ impl PlatformSettings {
             agent_id: "ag_platform".to_owned(),
             migrate: false,
             prepared_statements: false,
-            run: slipway_database::Run::default(),
+            run: slipway_database::PodRun::default(),
         };
         Self { mlflow_uri, mlflow_login: None, prometheus_url: None, database: database_url.map(options) }
     }

@@ -25,7 +25,7 @@ use crate::policies::Policies;
 use crate::settings::ModelId;
 use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
-use crate::telemetry::usage::{RequestEnd, Sample, Usage as Minutes};
+use crate::telemetry::usage::{RequestEnd, Sample, UsageByMinute as Minutes};
 use crate::telemetry::violations::{Violations, minute};
 use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};

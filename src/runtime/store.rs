@@ -6,14 +6,14 @@ mod tests;
 
 use slipway_database::{
     BudgetLease, BudgetRequest, ConversationSummary, Embedding, EvaluationResult, Fault, Generation, MemoryEntry, NewMemory, NewMessage,
-    Page, Remembered, Run, SampledTurn, StoredMessage, Turn, UsageMinute, ViolationMinute,
+    Page, PodRun, Remembered, SampledTurn, StoredMessage, Turn, UsageMinute, ViolationMinute,
 };
 
 use crate::settings::{Database, Identity, Storage};
-pub(crate) use memory::Memory;
+pub(crate) use memory::MemoryStore;
 
 pub(crate) enum Store {
-    Memory(Box<Memory>),
+    Memory(Box<MemoryStore>),
     Postgresql(Box<slipway_database::Store>),
 }
 
@@ -37,7 +37,7 @@ impl Store {
             return Ok(Self::Memory(Box::default()));
         };
         let Identity { agent_id, team, track, run_hash, .. } = identity.clone();
-        let run = Run { track: track.unwrap_or_default(), hash: run_hash.unwrap_or_default() };
+        let run = PodRun { track: track.unwrap_or_default(), hash: run_hash.unwrap_or_default() };
         let options = slipway_database::Options { url, password, sslmode, team, agent_id, migrate, prepared_statements, run };
         slipway_database::Store::open(&options).map(|store| Self::Postgresql(Box::new(store)))
     }

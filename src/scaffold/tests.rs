@@ -131,7 +131,7 @@ fn the_stub_passes_the_projects_evaluation() {
     let run: EvaluationRunSpec = reads(&specs, "EvaluationRun");
     let mut values = Vec::new();
     for case in &dataset.cases {
-        let case = slipway_evaluation::wire::Case::from(case.clone());
+        let case = slipway_evaluation::wire::RunCase::from(case.clone());
         let turn = Turn { output: format!("Echo: {} {}", case.context.as_deref().unwrap_or_default(), case.input), ..Turn::default() };
         let scorers = Profile::of(slipway_api::agent::RiskProfile::Standard).scorers(false, false);
         values.extend(scorers.into_iter().filter_map(|scorer| heuristic(scorer, &case, &[], &turn).counted()));

@@ -31,7 +31,7 @@ use crate::embedders::variable;
 use crate::settings::{Database, Refusal, Settings};
 use document::Reader;
 pub(crate) use run::FinalFailure;
-use run::{Order, Removes, Run};
+use run::{IngestRun, Order, Removes};
 use upload::UploadedFile;
 
 /// The ingestion and its heartbeat.
@@ -68,7 +68,7 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
         info!("this ingestion has succeeded before");
         return Ok(());
     };
-    let mut run = Run::new(ingestion.clone());
+    let mut run = IngestRun::new(ingestion.clone());
     let outcome = match prepare(&ingestion, config).await {
         Ok((source, reader)) => run.drive(&*source, &reader, &order(config, &reader)).await,
         Err(error) => Err(error),

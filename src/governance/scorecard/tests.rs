@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn usage() -> Usage {
-    Usage {
+fn usage() -> MeasuredUsage {
+    MeasuredUsage {
         requests: 100,
         errors: 3,
         unknown: None,
@@ -54,7 +54,7 @@ fn a_card_of_which_all_was_measured() {
 
 #[test]
 fn of_nothing_measured_nothing_is_said() {
-    for measured in [Measurements::default(), Measurements { usage: Some(Usage::default()), ..Measurements::default() }] {
+    for measured in [Measurements::default(), Measurements { usage: Some(MeasuredUsage::default()), ..Measurements::default() }] {
         let card = card(&measured);
         assert_eq!((card.overall, card.grade, card.coverage, card.source), (None, None, 0.0, ScoreSource::Slipway));
         assert_eq!(card.not_measured.len(), 13);
@@ -87,18 +87,18 @@ fn a_number_that_is_no_score_is_not_measured() {
 #[test]
 fn a_cost_that_lacks_a_price_is_not_measured() {
     let mut measured = measured();
-    measured.usage = Some(Usage { cost_micros: None, ..usage() });
+    measured.usage = Some(MeasuredUsage { cost_micros: None, ..usage() });
     let card = card(&measured);
     assert_eq!((card.cost.metrics[2].value, card.cost.metrics[2].score), (None, None));
     assert_eq!(card.not_measured, ["estimated_daily_cost_usd"]);
     assert!((card.coverage - 0.93).abs() < 1e-9, "a third of 0.20 is missing: {}", card.coverage);
-    measured.usage = Some(Usage { cost_micros: Some(0), ..usage() });
+    measured.usage = Some(MeasuredUsage { cost_micros: Some(0), ..usage() });
     assert_eq!(self::card(&measured).cost.metrics[2].score, Some(100.0), "what is free is known to be");
 }
 
 #[test]
 fn background_work_has_a_price_and_no_other_merit() {
-    let usage = Usage { input_tokens: 5, cost_micros: Some(2_000_000), ..Usage::default() };
+    let usage = MeasuredUsage { input_tokens: 5, cost_micros: Some(2_000_000), ..MeasuredUsage::default() };
     let card = card(&Measurements { usage: Some(usage), ..Measurements::default() });
     assert_eq!((card.cost.score, card.safety.score, card.compliance.score), (Some(100.0), None, None));
     assert_eq!(card.cost.metrics[2].value, Some(2.0));
@@ -107,7 +107,7 @@ fn background_work_has_a_price_and_no_other_merit() {
 #[test]
 fn a_latency_beyond_the_bounds_is_said_to_be_at_least() {
     let mut measured = measured();
-    measured.usage = Some(Usage { latency: vec![0, 0, 0, 1], ..usage() });
+    measured.usage = Some(MeasuredUsage { latency: vec![0, 0, 0, 1], ..usage() });
     let latency = &card(&measured).cost.metrics[1];
     assert_eq!((latency.value, latency.at_least), (Some(3000.0), true));
 }
@@ -115,7 +115,7 @@ fn a_latency_beyond_the_bounds_is_said_to_be_at_least() {
 #[test]
 fn a_mean_is_exact_where_it_was_counted() {
     let mut measured = measured();
-    let took = |count, of| Some(Usage { took: Some(Share { count, of }), ..usage() });
+    let took = |count, of| Some(MeasuredUsage { took: Some(Share { count, of }), ..usage() });
     let average = |measured: &Measurements| card(measured).cost.metrics[1].value;
     measured.usage = took(40_000, 100);
     assert_eq!(average(&measured), Some(400.0));
@@ -127,7 +127,7 @@ fn a_mean_is_exact_where_it_was_counted() {
 fn requests_without_a_duration_are_in_no_average() {
     let mut measured = measured();
     let took = Some(Share { count: 40_000, of: 100 });
-    measured.usage = Some(Usage { requests: 1_000, took, ..usage() });
+    measured.usage = Some(MeasuredUsage { requests: 1_000, took, ..usage() });
     assert_eq!(card(&measured).cost.metrics[1].value, Some(400.0));
 }
 
@@ -142,7 +142,7 @@ fn count() -> impl Strategy<Value = i64> {
     prop_oneof![4 => 0_i64..2000, 1 => any::<i64>()]
 }
 
-fn any_usage() -> impl Strategy<Value = Usage> {
+fn any_usage() -> impl Strategy<Value = MeasuredUsage> {
     let share = || prop::option::of((count(), count()).prop_map(|(count, of)| Share { count, of }));
     (prop::array::uniform8(count()), prop::option::of(count()), prop::collection::vec(count(), 0..6), share(), share()).prop_map(
         |(
@@ -155,7 +155,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
             let (unknown, took) = (None, audited);
             let (tokens, counts) = ((input_tokens, output_tokens), (guard_blocks, pii, injections, violations));
             let ((input_tokens, output_tokens), (guard_blocks, pii, injections, violations)) = (tokens, counts);
-            Usage {
+            MeasuredUsage {
                 requests,
                 errors,
                 unknown,

@@ -6,7 +6,7 @@ use std::fs;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_database::LATENCY_BOUNDS_MS;
-use slipway_governance::{Dimension, DimensionName, Measurements, Score, ScoreSource, Share, Usage, quantile, scorecard};
+use slipway_governance::{Dimension, DimensionName, MeasuredUsage, Measurements, Score, ScoreSource, Share, quantile, scorecard};
 
 fn share(value: &Value) -> Option<Share> {
     Some(Share { count: value["count"].as_i64()?, of: value["of"].as_i64()? })
@@ -17,10 +17,10 @@ fn score(value: &Value) -> Option<Score> {
     Some(Score { mean: value["mean"].as_f64()?, source })
 }
 
-fn usage(value: &Value) -> Option<Usage> {
+fn usage(value: &Value) -> Option<MeasuredUsage> {
     let count = |name: &str| value[name].as_i64();
     let counted = |name| count(name).unwrap_or(0);
-    Some(Usage {
+    Some(MeasuredUsage {
         requests: count("requests")?,
         errors: counted("errors"),
         unknown: count("unknown"),

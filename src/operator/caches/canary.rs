@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use slipway_api::CanaryStatus;
 use slipway_database::Used;
-use slipway_governance::Usage;
+use slipway_governance::MeasuredUsage;
 use slipway_governance::canary::Evidence;
 
 /// Up to this age a reading is evidence.
@@ -58,7 +58,7 @@ impl Reading {
 
 impl Measured {
     pub(crate) fn of(used: &Used, score: Option<f64>, is_partial: bool) -> Self {
-        let usage = Usage::from(used);
+        let usage = MeasuredUsage::from(used);
         let evidence = Evidence { ended: usage.ended(), errors: usage.errors, latency: usage.latency, score };
         Self { requests: usage.requests, evidence, is_partial }
     }

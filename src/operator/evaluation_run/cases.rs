@@ -94,7 +94,7 @@ pub(super) async fn read(
     };
     let (digest, mut feedback_digest) = (dataset::digest(&guidelines, &cases), traces_digest(chosen));
     let feedback = chosen.iter().map(|case| feedback_case(&case.input, Some(&case.trace)));
-    let mut cases: Vec<_> = cases.into_iter().chain(feedback).map(wire::Case::from).collect();
+    let mut cases: Vec<_> = cases.into_iter().chain(feedback).map(wire::RunCase::from).collect();
     // The pod has the questions; without them its results still count.
     if let Some(total) = sent.map(|sent| sent.clamp(own, CASES_MAX.max(own))).filter(|total| *total != cases.len()) {
         cases.truncate(own);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_api::evaluation_run::{EvaluationUsage, Scorer, WORST_CASES_MAX, WorstCase};
-use slipway_evaluation::wire::{Case, CaseResult, Report, Score, ScoreState};
+use slipway_evaluation::wire::{CaseResult, Report, RunCase, Score, ScoreState};
 use slipway_evaluation::{Outcome, Silence, Verdict, summarize, verdict};
 use slipway_governance::rounded;
 use slipway_release::gate::NO_ANSWER;
@@ -55,7 +55,7 @@ pub(super) enum Judged {
     Failed(Unscored),
 }
 
-pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
+pub(super) fn judge(setup: &Setup, cases: &[RunCase], report: Report) -> Judged {
     let prompts = if setup.judge_model.is_some() { prompts(&setup.scorers, &report.prompts) } else { Vec::new() };
     let results = usable(&setup.scorers, cases.len(), report.results);
     let summary = summarize(&setup.scorers, cases.len(), &results);
@@ -154,7 +154,7 @@ fn has_error(result: &CaseResult) -> bool {
     result.scores.iter().any(|score| score.state == ScoreState::Error)
 }
 
-fn worst(cases: &[Case], results: &[CaseResult], means: &[(usize, f64)]) -> Vec<WorstCase> {
+fn worst(cases: &[RunCase], results: &[CaseResult], means: &[(usize, f64)]) -> Vec<WorstCase> {
     let means: BTreeMap<usize, f64> = means.iter().copied().collect();
     let mean = |result: &CaseResult| means.get(&result.case).copied();
     // A case that the agent did not answer is worse than any score.
@@ -217,8 +217,8 @@ mod tests {
         Setup { profile: Profile::of(RiskProfile::Standard), scorers, threshold: 75.0, judge_model: None }
     }
 
-    fn cases(count: usize) -> Vec<Case> {
-        (0..count).map(|at| Case { input: format!("question {at}"), ..Case::default() }).collect()
+    fn cases(count: usize) -> Vec<RunCase> {
+        (0..count).map(|at| RunCase { input: format!("question {at}"), ..RunCase::default() }).collect()
     }
 
     fn result(case: usize, scores: &[(Scorer, f64)]) -> CaseResult {

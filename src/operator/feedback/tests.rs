@@ -5,7 +5,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use slipway_api::ids;
-use slipway_database::{Marked, NewMessage, Options, Reader, Role, Run, Store, Turn};
+use slipway_database::{Marked, NewMessage, Options, PodRun, Reader, Role, Store, Turn};
 use slipway_mlflow::trace_id;
 use slipway_peers::{Postgres, Server};
 use tokio::time::timeout;
@@ -57,7 +57,7 @@ impl FeedbackDelivery {
 
 async fn talk(postgres: &Postgres, trace: &str) {
     let (url, team, agent_id) = (postgres.url(), ids::team("a"), ids::agent("team-a", "helper"));
-    let (password, sslmode, run) = (None, None, Run::default());
+    let (password, sslmode, run) = (None, None, PodRun::default());
     let store = Store::open(&Options { url, password, sslmode, team, agent_id, migrate: false, prepared_statements: false, run }).unwrap();
     let turn = Turn::new(trace);
     store.begin_turn(&turn, "t", NewMessage::new(Role::User, "what?").with_trace(trace), 0).await.unwrap();

@@ -32,7 +32,7 @@ pub(crate) fn is_recorded(agent: &Agent) -> bool {
 
 /// What is remembered between passes.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct CanaryMemory {
     /// The canary that was read last.
     last: Option<Key>,
     /// The agents whose weight is among the metrics.
@@ -58,7 +58,7 @@ fn begun<'a>(caches: &Caches, fleet: &'a [Watched]) -> Vec<Begun<'a>> {
 }
 
 /// Counts canaries by phase, and shows the weight of each.
-pub(super) fn count(context: &Context, fleet: &[Watched], memory: &mut Memory) {
+pub(super) fn count(context: &Context, fleet: &[Watched], memory: &mut CanaryMemory) {
     let metrics = &context.metrics;
     let all = begun(&context.caches, fleet);
     for phase in CanaryPhase::ALL {
@@ -84,7 +84,7 @@ pub(super) async fn look(
     context: &Context,
     tenancy: &Tenancy,
     fleet: &[Watched],
-    memory: &mut Memory,
+    memory: &mut CanaryMemory,
     now: Timestamp,
 ) -> Result<(), String> {
     let all = begun(&context.caches, fleet);

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use slipway_api::guardrail_policy::RuleType;
 use slipway_database::{AgentKey, AgentTraces, AgentUsage, AgentViolations, LATENCY_BOUNDS_MS, ReadinessSample};
 use slipway_governance::alert::{Limit, Reading, Topic};
-use slipway_governance::{Usage, quantile};
+use slipway_governance::{MeasuredUsage, quantile};
 
 use super::fleet::{Watched, is_of_answers};
 use crate::tenancy::Tenancy;
@@ -23,7 +23,7 @@ const MAX_TRACES: usize = 5;
 /// What was measured of one agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct AgentReadings {
-    pub recent: Usage,
+    pub recent: MeasuredUsage,
     /// Since the day of UTC began, in US dollars.
     pub spent_today: f64,
     /// Traces of recent requests that failed, and of attempts at injection.
@@ -58,7 +58,7 @@ pub(super) async fn read(tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -
         let rows = rows(part);
         let mut found = vec![AgentReadings::default(); part.len()];
         for AgentUsage { agent, used, .. } in tenancy.usage(&rows, recent).await? {
-            at(&mut found, agent, |found| found.recent = Usage::from(&used));
+            at(&mut found, agent, |found| found.recent = MeasuredUsage::from(&used));
         }
         let traced = |found: &AgentReadings| found.recent.errors > 0 || found.recent.injections > 0;
         let (places, keys): (Vec<_>, Vec<_>) = rows

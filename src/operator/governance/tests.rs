@@ -15,7 +15,7 @@ use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_api::{Agent, GuardrailPolicy, Team, ids, labels};
-use slipway_database::{Holder, Options, Run, Stage, Store, UsageMinute, ViolationMinute};
+use slipway_database::{Holder, Options, PodRun, Stage, Store, UsageMinute, ViolationMinute};
 use slipway_peers::Postgres;
 
 use super::*;
@@ -201,7 +201,7 @@ impl World {
 
     fn runtime_on(&self, name: &str, track: &str, hash: &str) -> Store {
         let (url, team, agent_id) = (self.postgres.as_ref().unwrap().url(), ids::team("a"), ids::agent("team-a", name));
-        let run = Run { track: track.to_owned(), hash: hash.to_owned() };
+        let run = PodRun { track: track.to_owned(), hash: hash.to_owned() };
         Store::open(&Options { url, password: None, sslmode: None, team, agent_id, migrate: false, prepared_statements: false, run })
             .unwrap()
     }

@@ -13,7 +13,7 @@ use crate::fault::ConditionFault;
 const BEHIND: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct IntegrationMemory {
     uid: Option<String>,
     /// The status as it was written last, until the cache has it.
     pub written: Option<(IntegrationStatus, Instant)>,
@@ -46,7 +46,7 @@ pub(super) struct TestMemory {
     pub job: Job,
 }
 
-impl Memory {
+impl IntegrationMemory {
     /// The status of an Integration: the one in the cache, which may not have heard of the last write yet.
     pub(super) fn newest(&mut self, uid: Option<String>, cached: IntegrationStatus) -> IntegrationStatus {
         if self.uid != uid {

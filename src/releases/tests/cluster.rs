@@ -18,7 +18,7 @@ use crate::note::Note;
 use crate::plan::{asked, effective, next, version};
 use crate::projection;
 use crate::references::{ReferenceState, References, names};
-use crate::run::Run;
+use crate::run::ReleaseRun;
 use crate::seen::{Patience, RequestedRelease, Seen};
 use crate::shown::Shown;
 use crate::step::{Step, Wait};
@@ -162,7 +162,7 @@ impl Cluster {
             past: &self.past,
             shown: &self.shown(),
             references: &References { found, image: self.image.clone() },
-            runs: &self.runs.iter().filter_map(|(name, run)| Some((name.clone(), Run::of(run)?))).collect(),
+            runs: &self.runs.iter().filter_map(|(name, run)| Some((name.clone(), ReleaseRun::of(run)?))).collect(),
             allow_heuristic: self.allow_heuristic,
             asked: asked.as_ref(),
             owner: self.owner.as_deref(),

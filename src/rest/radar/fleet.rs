@@ -11,7 +11,7 @@ use slipway_api::ids;
 use slipway_cluster::Key;
 use slipway_database::{AgentKey, Alert, Fault, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MAX_TRACES, MOST_LISTED, Reader};
 use slipway_governance::alert::Topic;
-use slipway_governance::{Score, ScoreSource, Share, Usage, WINDOW};
+use slipway_governance::{MeasuredUsage, Score, ScoreSource, Share, WINDOW};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -77,7 +77,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Reading {
     /// The Agent's: a later one of the same name has nothing of it.
     uid: Box<str>,
-    pub usage: Option<Usage>,
+    pub usage: Option<MeasuredUsage>,
     /// More was recorded than is read of one agent, so that counts are too low.
     pub is_partial: bool,
     pub readiness: Option<Share>,
@@ -233,7 +233,7 @@ fn trouble(fault: &Fault) -> &'static str {
 impl Reading {
     /// What is known of an agent whose usage is recorded and that has done nothing.
     pub(super) fn idle() -> Self {
-        let none = Usage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), unknown: Some(0), ..Usage::default() };
+        let none = MeasuredUsage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), unknown: Some(0), ..MeasuredUsage::default() };
         Self { usage: Some(none), ..Self::default() }
     }
 
@@ -278,7 +278,7 @@ async fn recorded(reader: &Reader, agents: &[Asked], now: Timestamp) -> Result<F
         let mut found: Vec<Reading> = asked.iter().map(empty).collect();
         for used in readings.usage(&keys, before(now)).await? {
             let reading = &mut found[used.agent];
-            reading.usage = Some(Usage::from(&used.used));
+            reading.usage = Some(MeasuredUsage::from(&used.used));
             reading.is_partial = used.partial;
         }
         for sampled in readings.readiness(&keys, before(now)).await? {

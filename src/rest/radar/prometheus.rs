@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use slipway_egress::{Allowed, Egress, EgressProfile};
-use slipway_governance::Usage;
+use slipway_governance::MeasuredUsage;
 use url::Url;
 
 /// For one query; Prometheus is told to give up as well.
@@ -44,7 +44,7 @@ pub(crate) struct Prometheus {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Day {
     /// By namespace and name. Who was not scraped is not in it; who was and did nothing has zeros.
-    pub agents: BTreeMap<(String, String), Usage>,
+    pub agents: BTreeMap<(String, String), MeasuredUsage>,
     /// The upper bounds of the buckets of latency, in milliseconds.
     pub latency_bounds: Vec<i64>,
 }
@@ -82,7 +82,7 @@ struct Labels {
 }
 
 /// A count of a day's usage.
-type Field = fn(&mut Usage) -> &mut i64;
+type Field = fn(&mut MeasuredUsage) -> &mut i64;
 
 impl Prometheus {
     /// Connects to nothing yet. Only platform admins can name the server, so that private addresses are allowed, but no metadata
@@ -161,7 +161,7 @@ impl Prometheus {
 }
 
 impl Day {
-    fn usage(&mut self, sample: &Sample) -> Result<&mut Usage, String> {
+    fn usage(&mut self, sample: &Sample) -> Result<&mut MeasuredUsage, String> {
         let agents = self.agents.len();
         let entry = self.agents.entry((sample.metric.namespace.clone(), sample.metric.agent.clone()));
         if agents >= AGENTS_MAX && matches!(entry, std::collections::btree_map::Entry::Vacant(_)) {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use slipway_api::Track;
 use slipway_cluster::Key;
 use slipway_database::{AgentUsage, Fault, Reader, RunScore, Used};
-use slipway_governance::{Score, ScoreSource, Usage};
+use slipway_governance::{MeasuredUsage, Score, ScoreSource};
 
 use super::fleet::{RELEVANCE, Reading, SAFETY, Serving, Snapshot, granted, runs};
 use super::key_of;
@@ -63,7 +63,7 @@ impl Recorded {
             reading.is_partial |= row.partial;
         }
         if let Some(used) = used {
-            reading.usage = Some(Usage::from(&used));
+            reading.usage = Some(MeasuredUsage::from(&used));
         }
         // Of several judges the one counts that scored the most, as in the scorecard of the whole agent.
         let mean = |scorer: &str| {

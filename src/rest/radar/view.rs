@@ -8,7 +8,7 @@ use serde::Serialize;
 use slipway_api::Track;
 use slipway_database::{AgentUsage, Used};
 use slipway_governance::radar::{self, Figures, Health, RadarInput};
-use slipway_governance::{Estimate, Share, Usage, rounded};
+use slipway_governance::{Estimate, MeasuredUsage, Share, rounded};
 
 use super::alerts::{AlertView, is_told_in_trouble};
 use super::fleet::{Origin, Reading, Snapshot};
@@ -232,8 +232,9 @@ impl AgentRadar {
             tracks.entry(track).or_default().add(&used);
         }
         let bounds = &slipway_database::LATENCY_BOUNDS_MS;
-        let figures =
-            |used: &Used| radar::figures(&RadarInput { usage: Some(&Usage::from(used)), latency_bounds: bounds, ..RadarInput::default() });
+        let figures = |used: &Used| {
+            radar::figures(&RadarInput { usage: Some(&MeasuredUsage::from(used)), latency_bounds: bounds, ..RadarInput::default() })
+        };
         let shown = |(track, used): (&'static str, Used)| {
             let (weight, version) = match (canary, Track::named(track)) {
                 (Some(canary), Some(Track::Stable)) => (Some(100 - i32::from(canary.share)), canary.stable_version.as_deref()),
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn counts_that_were_cut_off_are_lower_bounds() {
-        let used = Usage { requests: 5, cost_micros: Some(1), ..Usage::default() };
+        let used = MeasuredUsage { requests: 5, cost_micros: Some(1), ..MeasuredUsage::default() };
         let figures = radar::figures(&RadarInput { usage: Some(&used), ..RadarInput::default() });
         let partial = TrackMetrics::of(&figures, true);
         assert_eq!(partial.at_least, ["requests_24h", "errors_24h", "tokens_24h", "estimated_cost_usd"], "nobody knows of unknown ends");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
-use slipway_evaluation::wire::{Case, CaseResult, EXCERPT_BYTES_MAX, RunRequest, Score};
+use slipway_evaluation::wire::{CaseResult, EXCERPT_BYTES_MAX, RunCase, RunRequest, Score};
 use slipway_evaluation::{Turn, prompt_versions};
 use slipway_models::{Message, Usage};
 
@@ -113,7 +113,7 @@ impl Bench {
     }
 
     /// Puts a case to the agent and scores the answer.
-    async fn put(&self, case: &Case, trace_id: String) -> CaseResult {
+    async fn put(&self, case: &RunCase, trace_id: String) -> CaseResult {
         let Taken { turn, unknown, usage, trace_id } = match &self.remote {
             None => self.rehearsed(case, trace_id).await,
             Some(remote) => remote.answer(&message(case)).await.map_or_else(Taken::failed, Taken::heard),
@@ -133,7 +133,7 @@ impl Bench {
         result
     }
 
-    async fn rehearsed(&self, case: &Case, trace_id: String) -> Taken {
+    async fn rehearsed(&self, case: &RunCase, trace_id: String) -> Taken {
         let order = order(case, trace_id.clone());
         let Rehearsed { answer, tool_calls, retrieved, unanswered_tool, usage } = rehearse(&self.agent, order).await;
         let turn = match answer {
@@ -228,7 +228,7 @@ fn sum(used: &[Usage]) -> Usage {
     })
 }
 
-fn order(case: &Case, trace_id: String) -> Order {
+fn order(case: &RunCase, trace_id: String) -> Order {
     let results = case.metadata.as_ref().and_then(|metadata| metadata.get("tool_results")).and_then(Value::as_object);
     Order {
         said: Said::Alone { system: None, messages: vec![Message::user(message(case))] },
@@ -244,7 +244,7 @@ fn order(case: &Case, trace_id: String) -> Order {
 }
 
 /// The input, behind the context that the case has. The context is data, and cannot end itself.
-fn message(case: &Case) -> String {
+fn message(case: &RunCase) -> String {
     match case.context.as_deref().filter(|context| !context.trim().is_empty()) {
         None => case.input.clone(),
         Some(context) => format!(

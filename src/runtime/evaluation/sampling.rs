@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use slipway_database::{Fault, Role, SampledScore, SampledTurn, StoredMessage};
-use slipway_evaluation::wire::{Case, ScoreState};
+use slipway_evaluation::wire::{RunCase, ScoreState};
 use slipway_evaluation::{Profile, ToolCall, Turn};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -46,7 +46,7 @@ pub(crate) struct Sampling {
 /// A turn that is to be scored if it comes to an answer.
 pub(crate) struct Sample {
     trace_id: String,
-    case: Case,
+    case: RunCase,
 }
 
 pub(crate) struct Answered {
@@ -88,7 +88,7 @@ impl Sampling {
         let Said::InConversation { message, .. } = &order.said else { return None };
         is_sampled(&order.trace_id, self.rate).then(|| Sample {
             trace_id: order.trace_id.clone(),
-            case: Case { input: cut(message, MAX_TEXT_BYTES), context: earlier(history), ..Case::default() },
+            case: RunCase { input: cut(message, MAX_TEXT_BYTES), context: earlier(history), ..RunCase::default() },
         })
     }
 

@@ -28,7 +28,7 @@ const MAX_QUERY_CHARS: usize = 500;
 const SAME_MEANING: f64 = 0.95;
 
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryStore {
     conversations: Mutex<Conversations>,
     memories: Mutex<VecDeque<StoredMemory>>,
 }
@@ -64,7 +64,7 @@ struct StoredMemory {
     embedding: Option<Embedding>,
 }
 
-impl Memory {
+impl MemoryStore {
     pub(super) fn conversations(&self, limit: u32, cursor: Option<&str>, search: Option<&str>) -> Result<Page<ConversationSummary>, Fault> {
         let before = match cursor {
             Some(cursor) => cursor.parse().map_err(|_| Fault::Refused("`cursor` must be the `next_cursor` of an earlier page".into()))?,
@@ -342,7 +342,7 @@ mod tests {
         NewMessage::new(Role::User, "x".repeat(bytes))
     }
 
-    fn turn(store: &Memory, id: &str, bytes: usize) {
+    fn turn(store: &MemoryStore, id: &str, bytes: usize) {
         let turn = Turn::new(id);
         store.begin_turn(&turn, "t", said(1), 0).unwrap();
         store.finish_turn(&turn, vec![said(bytes)]).unwrap();
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_turn_whose_conversation_is_anothers_writes_nothing_into_it() {
-        let store = Memory::default();
+        let store = MemoryStore::default();
         let (late, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
         store.begin_turn(&late, "t", said(1), 0).unwrap();
         assert_eq!(store.begin_turn(&newer, "t", said(1), 0), Err(Fault::Busy));
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_a_size() {
-        let store = Memory::default();
+        let store = MemoryStore::default();
         for number in 0..100 {
             turn(&store, &format!("conv_{number}"), 1 << 20);
             assert!(store.lock_conversations().bytes <= MAX_TOTAL_BYTES, "{number}");
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_conversations_make_room() {
-        let store = Memory::default();
+        let store = MemoryStore::default();
         for number in 0..=MAX_CONVERSATIONS {
             turn(&store, &format!("conv_{number}"), 1);
             turn(&store, "conv_0", 1);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use slipway_database::{Category, Embedding, MemoryEntry, NewMemory};
 use slipway_peers::Postgres;
 
-use super::{Memory, Store};
+use super::{MemoryStore, Store};
 
 fn memory(content: &str, vector: Option<&[f32]>) -> NewMemory {
     let embedding = vector.map(embedding);
@@ -27,9 +27,9 @@ fn stores(postgres: &Postgres) -> [Store; 2] {
         agent_id,
         migrate: true,
         prepared_statements: false,
-        run: slipway_database::Run::default(),
+        run: slipway_database::PodRun::default(),
     };
-    [Store::Postgresql(Box::new(slipway_database::Store::open(&options).unwrap())), Store::Memory(Box::<Memory>::default())]
+    [Store::Postgresql(Box::new(slipway_database::Store::open(&options).unwrap())), Store::Memory(Box::<MemoryStore>::default())]
 }
 
 fn told(found: Vec<MemoryEntry>) -> Vec<(String, f64)> {
@@ -75,7 +75,7 @@ async fn memories_with_vectors_come_first_and_are_kept_once_as_in_the_database()
 
 #[test]
 fn a_memory_is_found_by_the_words_of_the_query_that_it_contains() {
-    let store = Memory::default();
+    let store = MemoryStore::default();
     for content in
         ["The user's favourite colour is blue", "Prefers green tea in the morning", "Trinkt gerne grünen Tee", "Works as a baker"]
     {

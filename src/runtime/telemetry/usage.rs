@@ -53,12 +53,12 @@ pub(crate) struct Sample {
 }
 
 #[derive(Default)]
-pub(crate) struct Usage {
+pub(crate) struct UsageByMinute {
     /// By the minute's number since 1970; each holds few models.
     minutes: Mutex<BTreeMap<i64, Vec<UsageMinute>>>,
 }
 
-impl Usage {
+impl UsageByMinute {
     pub(crate) fn record(&self, now: Timestamp, provider: &str, model: &str, sample: &Sample) {
         let number = number(now);
         let mut minutes = self.lock();
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_minute_is_given_out_once_it_is_over() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         usage.record(at("10:00:00"), "openai", "a", &sample(80));
         usage.record(at("10:00:59.999"), "openai", "a", &Sample { end: RequestEnd::Failed, pii: 2, is_blocked: true, ..sample(80) });
         usage.record(at("10:00:30"), "openai", "b", &sample(1));
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn each_latency_falls_into_the_first_bucket_that_holds_it() {
         for (milliseconds, bucket) in [(0, 0), (10, 0), (11, 1), (100, 3), (101, 4), (120_000, 14), (120_001, 15), (u64::MAX, 15)] {
-            let usage = Usage::default();
+            let usage = UsageByMinute::default();
             usage.record(at("10:00:00"), "p", "m", &sample(milliseconds));
             let histogram = &usage.take_all()[0].latency_histogram;
             assert_eq!(histogram.iter().position(|count| *count == 1), Some(bucket), "{milliseconds} ms");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_was_cancelled_is_neither_an_error_nor_an_answer() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         usage.record(at("10:00:00"), "p", "m", &Sample { end: RequestEnd::Cancelled, latency: None, ..sample(0) });
         usage.record(at("10:00:00"), "p", "m", &Sample { end: RequestEnd::Failed, is_unpriced: true, ..sample(80) });
         usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, is_unpriced: true, ..Sample::default() });
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_minute_names_the_last_that_failed_and_the_last_attempt() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         let of = |trace: &str| Sample { trace: Some(trace.to_owned()), ..sample(1) };
         for (end, injections, trace) in [
             (RequestEnd::Failed, 0, "tr_1"),
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_request_without_a_duration_is_in_no_bucket() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         usage.record(at("10:00:00"), "p", "m", &sample(80));
         usage.record(at("10:00:00"), "p", "m", &Sample { latency: None, is_blocked: true, ..sample(0) });
         // Work behind the scenes is no request, so that its block is in no share of requests.
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_written_is_added_to_what_came_since() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         usage.record(at("10:00:00"), "p", "m", &sample(1));
         let unwritten = usage.take_finished(at("10:01:00"));
         // A clock that was set back brings another request of that minute.
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_day_without_a_database_is_kept_and_no_more() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         let start = at("00:00:00");
         let (mut now, mut lost) = (start, 0);
         for _ in 0..(MAX_MINUTES + 100) {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn models_beyond_the_bound_are_counted_together() {
-        let usage = Usage::default();
+        let usage = UsageByMinute::default();
         for number in 0..100 {
             usage.record(at("10:00:00"), "p", &format!("m{number}"), &sample(1));
         }
@@ -312,7 +312,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_lost_or_counted_twice(steps in prop::collection::vec((0_i64..300, 0_usize..3, any::<bool>()), 1..200)) {
-            let usage = Usage::default();
+            let usage = UsageByMinute::default();
             let (mut now, mut written, mut total) = (at("00:00:00"), 0, 0);
             for (seconds, model, fails) in steps {
                 now += SignedDuration::from_secs(seconds);

@@ -69,13 +69,13 @@ impl fmt::Display for FinalFailure {
     }
 }
 
-pub(super) struct Run {
+pub(super) struct IngestRun {
     ingestion: Ingestion,
     progress: Arc<Progress>,
     heartbeat: Heartbeat,
 }
 
-impl Run {
+impl IngestRun {
     pub(super) fn new(ingestion: Ingestion) -> Self {
         let progress = Arc::new(Progress::default());
         let heartbeat = Heartbeat::start(ingestion.clone(), progress.clone());

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, AlertStage, Fault, KeptAlert, MAX_CONVERSATIONS, NewDelivery, Options, PolicyConversations, RaisedAlert, Reader,
-    ReadinessSample, Retention, Run, Stage, Store, UsageMinute, ViolationMinute,
+    AgentKey, AlertStage, Fault, KeptAlert, MAX_CONVERSATIONS, NewDelivery, Options, PodRun, PolicyConversations, RaisedAlert, Reader,
+    ReadinessSample, Retention, Stage, Store, UsageMinute, ViolationMinute,
 };
 
 use crate::spans::key;
@@ -44,7 +44,7 @@ async fn violations_add_up_over_replicas_and_batches() {
     let database = Database::migrated().await;
     let url = database.url_of(&database.login("a").await);
     let pod = |hash: &str| {
-        let run = Run { track: "stable".into(), hash: hash.into() };
+        let run = PodRun { track: "stable".into(), hash: hash.into() };
         Store::open(&Options { run, ..options(&url, "a", "ag_1") }).unwrap()
     };
     let (one, two) = (pod("one"), pod("two"));

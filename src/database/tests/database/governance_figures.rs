@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use slipway_database::{AgentKey, Options, Run, Store, UsageMinute, migrate, migrate_up_to};
+use slipway_database::{AgentKey, Options, PodRun, Store, UsageMinute, migrate, migrate_up_to};
 
 use crate::{Database, Raw, options};
 
@@ -48,7 +48,7 @@ async fn a_day_of_a_thousand_agents_is_read_and_an_upgrade_hinders_no_writer() {
     a_day_of_all(&mut admin).await;
     println!("filled in {:?}", began.elapsed());
     let done = AtomicBool::new(false);
-    let run = Run { track: "stable".into(), hash: "late".into() };
+    let run = PodRun { track: "stable".into(), hash: "late".into() };
     let store = Store::open(&Options { run, ..options(&database.url, "tk_1", "ag_1") }).unwrap();
     let began = Instant::now();
     let (migrated, mut waits) = tokio::join!(

@@ -30,7 +30,7 @@ mod usage;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use slipway_database::{Ensured, Fault, Home, Login, NewMessage, Options, Passwords, Role, Run, Store, Tenants, Turn, migrate};
+use slipway_database::{Ensured, Fault, Home, Login, NewMessage, Options, Passwords, PodRun, Role, Store, Tenants, Turn, migrate};
 use slipway_peers::Postgres;
 
 pub(crate) static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -125,7 +125,7 @@ pub(crate) fn options(url: &str, team: &str, agent: &str) -> Options {
         agent_id: agent.into(),
         migrate: false,
         prepared_statements: false,
-        run: Run::default(),
+        run: PodRun::default(),
     }
 }
 

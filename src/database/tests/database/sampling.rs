@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use slipway_database::{AgentKey, Options, Reader, Run, RunScore, SampledMean, SampledScore, SampledTurn, Store};
+use slipway_database::{AgentKey, Options, PodRun, Reader, RunScore, SampledMean, SampledScore, SampledTurn, Store};
 
 use crate::{Database, options};
 
@@ -42,7 +42,7 @@ async fn means_are_of_what_ran_and_of_who_judged_and_nothing_counts_twice() {
     let database = Database::migrated().await;
     let login = database.login("a").await;
     let pod = |hash: &str| {
-        let run = Run { track: "stable".to_owned(), hash: hash.to_owned() };
+        let run = PodRun { track: "stable".to_owned(), hash: hash.to_owned() };
         Store::open(&Options { run, ..options(&database.url_of(&login), "a", "ag_1") }).unwrap()
     };
     let (one, two) = (pod("one"), pod("two"));
@@ -87,7 +87,7 @@ async fn tracks_are_told_apart_by_what_they_run_and_who_judged() {
     let database = Database::migrated().await;
     let login = database.login("a").await;
     let pod = |track: &str, hash: &str| {
-        let run = Run { track: track.to_owned(), hash: hash.to_owned() };
+        let run = PodRun { track: track.to_owned(), hash: hash.to_owned() };
         Store::open(&Options { run, ..options(&database.url_of(&login), "a", "ag_1") }).unwrap()
     };
     let (stable, canary) = (pod("stable", "one"), pod("canary", "two"));

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use slipway_database::{
-    AgentKey, AgentUsage, Claim, Fault, Holder, LATENCY_BUCKETS, MAX_AGENTS, Options, Reader, Run, Store, UsageMinute, Used, migrate,
+    AgentKey, AgentUsage, Claim, Fault, Holder, LATENCY_BUCKETS, MAX_AGENTS, Options, PodRun, Reader, Store, UsageMinute, Used, migrate,
     migrate_up_to,
 };
 
@@ -31,7 +31,7 @@ pub(crate) fn key(team: &str, agent: &str, uid: &str) -> AgentKey {
 }
 
 fn pod(url: &str, team: &str, agent: &str, hash: &str) -> Store {
-    let run = Run { track: "stable".into(), hash: hash.into() };
+    let run = PodRun { track: "stable".into(), hash: hash.into() };
     Store::open(&Options { run, ..options(url, team, agent) }).unwrap()
 }
 

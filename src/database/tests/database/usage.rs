@@ -1,7 +1,7 @@
 //! Usage adds up, whoever writes it.
 
 use jiff::Timestamp;
-use slipway_database::{AgentTraces, LATENCY_BUCKETS, Options, Run, Store, UsageMinute, migrate, migrate_up_to};
+use slipway_database::{AgentTraces, LATENCY_BUCKETS, Options, PodRun, Store, UsageMinute, migrate, migrate_up_to};
 
 use crate::spans::key;
 use crate::{Database, options};
@@ -68,7 +68,7 @@ async fn what_ran_is_told_apart_and_all_that_was_spent_counts() {
     admin.ask(before).await.unwrap();
     let used = UsageMinute { requests: 1, cost_micros: 10, ..UsageMinute::empty(Timestamp::UNIX_EPOCH, "p", "m") };
     for (track, hash) in [("stable", "one"), ("stable", "two"), ("canary", "two"), ("stable", "one")] {
-        let run = Run { track: track.to_owned(), hash: hash.to_owned() };
+        let run = PodRun { track: track.to_owned(), hash: hash.to_owned() };
         let store = Store::open(&Options { run, ..options(&database.url, "a", "ag_1") }).unwrap();
         store.record_usage(std::slice::from_ref(&used)).await.unwrap();
     }

@@ -20,13 +20,13 @@ pub(super) struct Evaluation {
     /// Whether it keeps users from the canary until it has passed. Else only the score is wanted.
     pub is_gate: bool,
     /// None while it cannot be said what is to be evaluated.
-    pub run: Option<Run>,
+    pub run: Option<DecidingRun>,
     pub state: EvaluationState,
 }
 
 /// The run that decides.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Run {
+pub(super) struct DecidingRun {
     pub name: String,
     pub attempt: i32,
     pub wanted: EvaluationRunSpec,
@@ -87,7 +87,7 @@ pub(super) fn of(agent: &Agent, canary: &Canary, before: Option<&CanaryStatus>, 
             attempt += 1;
             continue;
         }
-        return Some(Evaluation { is_gate, run: Some(Run { name, attempt, wanted }), state });
+        return Some(Evaluation { is_gate, run: Some(DecidingRun { name, attempt, wanted }), state });
     }
 }
 

@@ -10,7 +10,7 @@ use slipway_api::{AgentStatus, EvaluationRunSpec, labels};
 use slipway_governance::canary::Evidence;
 
 use super::decision::CanaryEnd;
-use super::evaluation::{Evaluation, EvaluationState, Run};
+use super::evaluation::{DecidingRun, Evaluation, EvaluationState};
 use super::events::EndedBy;
 use super::gather::{Book, Stable};
 use super::*;
@@ -55,7 +55,7 @@ fn seen() -> CanarySeen {
 }
 
 fn evaluated(is_gate: bool, state: EvaluationState) -> Evaluation {
-    let run = Run { name: "ev-1".to_owned(), attempt: 1, wanted: EvaluationRunSpec::default() };
+    let run = DecidingRun { name: "ev-1".to_owned(), attempt: 1, wanted: EvaluationRunSpec::default() };
     Evaluation { is_gate, run: Some(run), state }
 }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use slipway_api::condition::STALLED;
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationRunStatus, Scorer};
 use slipway_api::{EvaluationRun, ids};
-use slipway_evaluation::wire::{Case, CaseResult, REASON_BYTES_MAX, ScoreState};
+use slipway_evaluation::wire::{CaseResult, REASON_BYTES_MAX, RunCase, ScoreState};
 use slipway_mlflow::{Assessment, Facts, Found, Input, RunStatus, Source, trace_id};
 
 use crate::evaluation_run::cases::Cases;
@@ -117,7 +117,7 @@ pub(super) fn dataset(namespace: &str, cases: &Cases) -> Dataset {
 }
 
 /// A case, with the words that MLflow's own scorers have for what is expected.
-fn record(place: usize, case: &Case, guidelines: &[String]) -> Value {
+fn record(place: usize, case: &RunCase, guidelines: &[String]) -> Value {
     let text = |text: &Option<String>| text.clone().map(Value::from);
     let of = |key: &str| case.metadata.as_ref().and_then(|metadata| metadata.get(key)).cloned();
     let guidelines = of("guidelines").or_else(|| (!guidelines.is_empty()).then(|| json!(guidelines)));
@@ -260,17 +260,17 @@ mod tests {
 
     #[test]
     fn a_record_says_what_is_expected_in_mlflows_words() {
-        let case = Case {
+        let case = RunCase {
             input: "one".to_owned(),
             expected_output: Some("two".to_owned()),
             metadata: json!({"expected_tool_calls": [{"name": "t"}], "more": 1}).as_object().cloned(),
-            ..Case::default()
+            ..RunCase::default()
         };
         let cases = Cases {
             dataset: wire::Dataset {
                 name: "golden".to_owned(),
                 guidelines: vec!["Be kind.".to_owned()],
-                cases: vec![case, Case { input: "a mark's".to_owned(), ..Case::default() }],
+                cases: vec![case, RunCase { input: "a mark's".to_owned(), ..RunCase::default() }],
             },
             digest: "0123456789abcdef".to_owned(),
             feedback: 1,

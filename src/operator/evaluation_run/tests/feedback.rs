@@ -1,6 +1,6 @@
 //! Cases that feedback has appended, in a real PostgreSQL.
 
-use slipway_database::{Feedback, Marked, NewMessage, Options, Reader, Role, Run, Store, Turn};
+use slipway_database::{Feedback, Marked, NewMessage, Options, PodRun, Reader, Role, Store, Turn};
 use slipway_peers::Postgres;
 
 use super::*;
@@ -16,7 +16,7 @@ async fn tenancy(postgres: &Postgres) -> Tenancy {
 
 fn store(postgres: &Postgres) -> Store {
     let (url, team, agent_id) = (postgres.url(), ids::team("a"), ids::agent("team-a", "helper"));
-    let (password, sslmode, run) = (None, None, Run::default());
+    let (password, sslmode, run) = (None, None, PodRun::default());
     Store::open(&Options { url, password, sslmode, team, agent_id, migrate: false, prepared_statements: false, run }).unwrap()
 }
 

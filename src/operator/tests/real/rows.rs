@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Fault, Holder, Home, NewMessage, Options, Role, Run, Store, Turn};
+use slipway_database::{Fault, Holder, Home, NewMessage, Options, PodRun, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Cleared, Fate, GRACE, Leavings, Roll, SETTLED};
 use slipway_operator::tenancy::{Tenancy, Wanted};
@@ -138,7 +138,7 @@ async fn talk(postgres: &Postgres, name: &str) -> Store {
         agent_id: id(name),
         migrate: false,
         prepared_statements: false,
-        run: Run::default(),
+        run: PodRun::default(),
     };
     let store = Store::open(&options).unwrap();
     let turn = Turn::new("c1");

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Holder, Home, NewMessage, Options, Retention, Role, Run, Store, Turn};
+use slipway_database::{Holder, Home, NewMessage, Options, PodRun, Retention, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Leavings, Roll};
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
@@ -49,7 +49,7 @@ fn store(login: &DatabaseUrl, team: &str) -> Store {
         agent_id,
         migrate: false,
         prepared_statements: false,
-        run: Run::default(),
+        run: PodRun::default(),
     })
     .unwrap()
 }

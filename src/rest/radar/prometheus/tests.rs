@@ -78,7 +78,7 @@ async fn a_day_is_what_was_counted_in_it() {
     let p95 = slipway_governance::quantile(&day.latency_bounds, &helper.latency, 0.95).unwrap();
     assert!(p95.at_least && (p95.value - 2500.0).abs() < 0.5, "{p95:?}");
     let idle = usage("idle");
-    let nothing = Usage { unknown: Some(0), latency: vec![0; 3], ..Usage::default() };
+    let nothing = MeasuredUsage { unknown: Some(0), latency: vec![0; 3], ..MeasuredUsage::default() };
     assert_eq!(idle, nothing, "scraped, and has done nothing; a cost of nothing is none");
     assert_eq!(day.agents.len(), 2);
 }
@@ -144,7 +144,7 @@ fn runtimes_of_two_versions_may_have_other_buckets() {
         sample("unknown", "1.0", "6"),
     ];
     for agent in ["old", "new"] {
-        day.agents.insert(("a".into(), agent.into()), Usage::default());
+        day.agents.insert(("a".into(), agent.into()), MeasuredUsage::default());
     }
     day.latencies(&samples).unwrap();
     assert_eq!(day.latency_bounds, [500, 1000, 2000]);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use slipway_database::{NewMessage, Options, Role, Run, Store, Turn, migrate};
+use slipway_database::{NewMessage, Options, PodRun, Role, Store, Turn, migrate};
 use slipway_mlflow::{Mlflow, trace_id};
 use slipway_peers::{Postgres, Server};
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
@@ -25,7 +25,7 @@ async fn talk(postgres: &Postgres, agent: &str, trace: &str, text: &str) {
 
 async fn talk_of(postgres: &Postgres, team: &str, agent: &str, trace: &str, text: &str) {
     let (url, team, agent_id) = (postgres.url(), team.to_owned(), agent.to_owned());
-    let (password, sslmode, run) = (None, None, Run::default());
+    let (password, sslmode, run) = (None, None, PodRun::default());
     let options = Options { url, password, sslmode, team, agent_id, migrate: false, prepared_statements: false, run };
     let store = Store::open(&options).unwrap();
     let turn = Turn::new(format!("conv_{trace}"));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
-use slipway_database::{AgentKey, Options, RaisedAlert, ReadinessSample, Run, Store, Tenants, UsageMinute, migrate};
+use slipway_database::{AgentKey, Options, PodRun, RaisedAlert, ReadinessSample, Store, Tenants, UsageMinute, migrate};
 use slipway_peers::Postgres;
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
@@ -43,7 +43,7 @@ fn ready(replicas: u32) -> Value {
 }
 
 fn store(postgres: &Postgres, team: &str, agent: &str, track: &str) -> Store {
-    let run = Run { track: track.to_owned(), hash: format!("hash-{track}") };
+    let run = PodRun { track: track.to_owned(), hash: format!("hash-{track}") };
     let (url, team, agent_id) = (postgres.url(), team.to_owned(), agent.to_owned());
     Store::open(&Options { url, password: None, sslmode: None, team, agent_id, migrate: false, prepared_statements: false, run }).unwrap()
 }
@@ -322,7 +322,7 @@ async fn a_canary_has_figures_and_a_scorecard_of_its_own() {
         store(&postgres, "tk_a", id, track).record_usage(&[usage]).await.unwrap();
     }
     // What an earlier canary did is on the radar, and is no mark of this one.
-    let run = Run { track: "canary".to_owned(), hash: "hash-earlier".to_owned() };
+    let run = PodRun { track: "canary".to_owned(), hash: "hash-earlier".to_owned() };
     let (url, team, agent_id) = (postgres.url(), "tk_a".to_owned(), helper.clone());
     let earlier =
         Store::open(&Options { url, password: None, sslmode: None, team, agent_id, migrate: false, prepared_statements: false, run })

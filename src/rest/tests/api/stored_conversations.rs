@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use slipway_database::{Category, NewMemory, NewMessage, Options, Role, Run, Store, Turn, migrate};
+use slipway_database::{Category, NewMemory, NewMessage, Options, PodRun, Role, Store, Turn, migrate};
 use slipway_peers::Postgres;
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
@@ -24,7 +24,7 @@ async fn talk(postgres: &Postgres, team: &str, agent: &str, text: &str) {
         agent_id,
         migrate: false,
         prepared_statements: false,
-        run: Run::default(),
+        run: PodRun::default(),
     })
     .unwrap();
     let turn = Turn::new("conv_1");

@@ -18,7 +18,7 @@ use slipway_peers::{Server, mock_llm};
 
 use crate::evaluation::{Platform, request};
 use crate::library::{Document, Library};
-use cases::{Case, PASSAGE, WORDS};
+use cases::{PASSAGE, ParityCase, WORDS};
 use differences::{Difference, difference};
 
 const SCORERS: [Scorer; 14] = [
@@ -128,7 +128,7 @@ fn judge() -> Server {
 }
 
 /// The scores of each scorer, by case. Notes what agents answered that say what they were told.
-fn ours(judge: &Server, cases: &mut [Case]) -> Vec<Vec<Score>> {
+fn ours(judge: &Server, cases: &mut [ParityCase]) -> Vec<Vec<Score>> {
     let base = format!("{}/v1", judge.url());
     let variables = [("OPENAI_BASE_URL", base.as_str()), ("OPENAI_API_KEY", "none")];
     let scripted = [("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_STRATEGY", "agent-react"), ("RUNTIME_TOOLS", TOOLS)];
@@ -136,14 +136,14 @@ fn ours(judge: &Server, cases: &mut [Case]) -> Vec<Vec<Score>> {
     library.add("red", "notes", &[Document { filename: "notes.txt", page: None, section: "", text: PASSAGE }]);
     let bases = library.bases("red", &["notes"]);
     let searching = [&scripted[..], &library.variables(), &[("RUNTIME_KNOWLEDGE_BASES", bases.as_str())]].concat();
-    let first = |is_of_it: fn(&Case) -> bool| cases.iter().position(is_of_it).unwrap();
+    let first = |is_of_it: fn(&ParityCase) -> bool| cases.iter().position(is_of_it).unwrap();
     let (echoes, searches) = (first(|case| case.context.is_some()), first(|case| !case.passages.is_empty()));
     let agents = [(&scripted[..], 0..echoes), (&[], echoes..searches), (&searching[..], searches..cases.len())];
     let mut scores = vec![Vec::new(); SCORERS.len()];
     for (own, range) in agents {
         let platform = Platform::agent(&[&variables, own].concat());
         let cases = &mut cases[range];
-        let sent: Value = cases.iter().map(Case::ours).collect();
+        let sent: Value = cases.iter().map(ParityCase::ours).collect();
         for ((number, scorer), scores) in (0..).zip(SCORERS).zip(&mut scores) {
             let mut body = request(number, &json!([scorer]), &sent);
             body["dataset"]["guidelines"] = json!(GUIDELINES);
@@ -173,7 +173,7 @@ fn our_outcome(score: &Score) -> Outcome {
 }
 
 /// Our mean of a scorer over what is not listed as a difference.
-fn mean(scorer: Scorer, cases: &[Case], found: &[Score]) -> Option<f64> {
+fn mean(scorer: Scorer, cases: &[ParityCase], found: &[Score]) -> Option<f64> {
     let results: Vec<CaseResult> = (0..cases.len())
         .filter(|case| difference(&cases[*case], scorer).is_none())
         .map(|case| CaseResult { case, scores: vec![found[case].clone()], ..CaseResult::default() })

@@ -11,7 +11,7 @@ use super::differences::Difference;
 /// What a judge says: `half` breaks off, and `nothing` is empty.
 pub(super) const WORDS: [&str; 6] = ["yes", "no", "partly", "unknown", "half", "nothing"];
 
-pub(super) struct Case {
+pub(super) struct ParityCase {
     number: usize,
     pub(super) input: String,
     /// None until an agent has given it that says what it is told.
@@ -111,14 +111,14 @@ const LONGEST: usize = 4;
 const TOKENS: usize = 7000;
 
 /// Those that say what is answered, then those with a context, whose answer repeats what was asked, then those for which is searched.
-pub(super) fn all() -> Vec<Case> {
+pub(super) fn all() -> Vec<ParityCase> {
     let scripted = (0..10 * SCRIPTED.len()).map(scripted);
     let mut others = 10 * SCRIPTED.len()..;
     let echoed = others.by_ref().take(60).map(echoed).collect::<Vec<_>>();
     scripted.chain(echoed).chain(others.take(24).map(searched)).collect()
 }
 
-fn scripted(number: usize) -> Case {
+fn scripted(number: usize) -> ParityCase {
     let (marks, calls) = (marks(number), SCRIPTED[number % SCRIPTED.len()]);
     let answer = match number % 12 {
         0 | 6 => String::new(),
@@ -155,12 +155,22 @@ fn scripted(number: usize) -> Case {
         _ => Value::Null,
     };
     let matches = expected.is_some() && matches!(number % 7, 0 | 1);
-    Case { number, input: script.join("\n\n"), answer: Some(answer), expected, matches, context: None, guidelines, calls, passages: &[] }
+    ParityCase {
+        number,
+        input: script.join("\n\n"),
+        answer: Some(answer),
+        expected,
+        matches,
+        context: None,
+        guidelines,
+        calls,
+        passages: &[],
+    }
 }
 
-fn echoed(number: usize) -> Case {
+fn echoed(number: usize) -> ParityCase {
     let marks = marks(number);
-    Case {
+    ParityCase {
         number,
         input: format!("What does it say of station {number}? {marks}"),
         answer: None,
@@ -173,10 +183,10 @@ fn echoed(number: usize) -> Case {
     }
 }
 
-fn searched(number: usize) -> Case {
+fn searched(number: usize) -> ParityCase {
     let (marks, (tool, arguments, _)) = (marks(number), SEARCH);
     let answer = format!("It opens in spring. {marks}");
-    Case {
+    ParityCase {
         number,
         input: format!("call {tool} {arguments}\n\ntext {answer}"),
         answer: Some(answer),
@@ -203,7 +213,7 @@ fn marks(number: usize) -> String {
     SCORERS.map(|scorer| format!("({} {})", scorer.as_str(), word(number, scorer))).join(" ")
 }
 
-impl Case {
+impl ParityCase {
     pub(super) fn is_empty(&self) -> bool {
         self.answer.as_ref().is_some_and(String::is_empty)
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 use slipway_api::evaluation_run::Scorer;
 
 use super::Outcome::{self, NoValue, Skipped, Value};
-use super::cases::Case;
+use super::cases::ParityCase;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Difference {
@@ -63,7 +63,7 @@ impl Difference {
 }
 
 /// What the two find, if it differs; all else they must agree on.
-pub(super) fn difference(case: &Case, scorer: Scorer) -> Option<(Difference, Outcome, Outcome)> {
+pub(super) fn difference(case: &ParityCase, scorer: Scorer) -> Option<(Difference, Outcome, Outcome)> {
     let theirs = match case.word(scorer) {
         "yes" => Value(1.0),
         "no" => Value(0.0),

@@ -10,7 +10,7 @@ use slipway_api::evaluation_run::Scorer;
 use slipway_peers::{Server, python, repository};
 
 use super::Outcome::{self, NoValue, Skipped};
-use super::cases::Case;
+use super::cases::ParityCase;
 use super::differences::difference;
 use super::{GUIDELINES, SCORERS};
 
@@ -42,8 +42,8 @@ impl MlflowScores {
     }
 }
 
-pub(super) fn found(judge: &Server, cases: &[Case]) -> MlflowScores {
-    let counted = |case: &Case| SCORERS.into_iter().filter(|scorer| difference(case, *scorer).is_none()).collect::<Vec<_>>();
+pub(super) fn found(judge: &Server, cases: &[ParityCase]) -> MlflowScores {
+    let counted = |case: &ParityCase| SCORERS.into_iter().filter(|scorer| difference(case, *scorer).is_none()).collect::<Vec<_>>();
     let sent: Vec<Value> = cases.iter().map(|case| case.theirs(&counted(case))).collect();
     let request = json!({"scorers": SCORERS, "guidelines": GUIDELINES, "tools": ["calculator", "write"], "cases": sent}).to_string();
     let [script, packages, file] = ["peers/scorers.py", "hack/peers.d/requirements.txt", "src/runtime/tests/runtime/parity/mlflow.json"]
