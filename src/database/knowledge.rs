@@ -19,7 +19,7 @@ mod vectors;
 
 pub use admin::KnowledgeAdmin;
 pub use base::{KnowledgeBase, KnowledgeOptions};
-pub use changes::{MAX_PLACE_BYTES, Place};
+pub use changes::{ChangesCursor, MAX_PLACE_BYTES};
 pub use draft::Draft;
 pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Listed, Removal};
 pub use migrate::{KnowledgeMigrated, sibling};

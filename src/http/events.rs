@@ -59,12 +59,12 @@ impl fmt::Display for Event {
 }
 
 /// A stream of events as a response body, with a comment whenever no event came for `keep_alive`.
-pub(crate) struct Events<S> {
+pub(crate) struct EventBody<S> {
     stream: Pin<Box<S>>,
     keep_alive: Interval,
 }
 
-impl<S: Stream<Item = Event> + Send + 'static> Events<S> {
+impl<S: Stream<Item = Event> + Send + 'static> EventBody<S> {
     pub(crate) fn new(stream: S, keep_alive: Duration) -> Self {
         let mut keep_alive = interval_at(Instant::now() + keep_alive, keep_alive);
         keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -76,7 +76,7 @@ impl<S: Stream<Item = Event> + Send + 'static> Events<S> {
     }
 }
 
-impl<S: Stream<Item = Event>> Body for Events<S> {
+impl<S: Stream<Item = Event>> Body for EventBody<S> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -121,7 +121,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_stream_sends_keep_alive_comments() {
         let started = Instant::now();
-        let mut events = Events::new(stream::pending(), Duration::from_secs(15));
+        let mut events = EventBody::new(stream::pending(), Duration::from_secs(15));
         for round in 1..=2 {
             let frame = events.frame().await.unwrap().unwrap().into_data().unwrap();
             assert_eq!(frame, ": keep-alive\n\n");
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_come_in_order_and_then_the_body_ends() {
         let sent = stream::iter([Event::json(&1).unwrap(), Event::json(&2).unwrap()]);
-        let body = Events::new(sent, Duration::from_secs(15)).collect().await.unwrap();
+        let body = EventBody::new(sent, Duration::from_secs(15)).collect().await.unwrap();
         assert_eq!(body.to_bytes(), "data: 1\n\ndata: 2\n\n");
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::budget::{RELAYED_BYTES, STREAM_BYTES};
 use crate::delayed_error::{BodyError, DelayedError};
 use crate::error::Error;
-use crate::events::{Event, Events};
+use crate::events::{Event, EventBody};
 use crate::slots::RequestSlot;
 
 /// Smaller frames of streams are not charged, as few of them are buffered at once.
@@ -107,7 +107,7 @@ impl Reply {
     /// 200 with server-sent events, and a comment after 15 s without one, so that proxies keep the connection open. The
     /// stream is polled only as fast as the client reads, and dropped when the client disconnects.
     pub fn events(stream: impl Stream<Item = Event> + Send + 'static) -> Self {
-        Self::of("text/event-stream", Events::new(stream, KEEP_ALIVE_INTERVAL).boxed_unsync(), STREAM_BYTES)
+        Self::of("text/event-stream", EventBody::new(stream, KEEP_ALIVE_INTERVAL).boxed_unsync(), STREAM_BYTES)
             .with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))
             .with_header(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))
     }

@@ -9,7 +9,7 @@ use slipway_rest::Rest;
 
 use crate::state::StateReadiness;
 
-pub(crate) struct Health {
+pub(crate) struct HealthPort {
     pub metrics: Metrics,
     pub tasks: Tasks,
     pub operator: Option<Arc<Context>>,
@@ -17,7 +17,7 @@ pub(crate) struct Health {
     pub state: Option<StateReadiness>,
 }
 
-impl Health {
+impl HealthPort {
     pub(crate) fn answer(&self, request: &Request) -> Result<Reply, Error> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Error::method_not_allowed(&[Method::GET, Method::HEAD]));

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
-use crate::health::Health;
+use crate::health::HealthPort;
 use crate::keys::Keys;
 use crate::state::{self, StateReadiness};
 use crate::{api, client, crds, keys, lease, preflight};
@@ -85,7 +85,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => None,
     };
 
-    let health = Health { metrics, tasks: tasks.clone(), operator: operator.clone(), api: api.clone(), state };
+    let health = HealthPort { metrics, tasks: tasks.clone(), operator: operator.clone(), api: api.clone(), state };
     // The API listens before health says that it is ready.
     let answering = match api {
         Some(api) => {

@@ -9,22 +9,22 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
-use crate::settings::{self, Place, Variables};
+use crate::settings::{self, ProviderVariables, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
-pub(crate) const PLACE: Place = Place { base: "ANTHROPIC_BASE_URL", key: "ANTHROPIC_API_KEY" };
+pub(crate) const PLACE: ProviderVariables = ProviderVariables { base: "ANTHROPIC_BASE_URL", key: "ANTHROPIC_API_KEY" };
 const API_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
 pub(crate) struct Anthropic {
     id: String,
     url: Url,
     key: Option<HeaderValue>,
-    place: Place,
+    place: ProviderVariables,
 }
 
 impl Anthropic {
-    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, ModelFault> {
+    pub(crate) fn open(id: &str, place: ProviderVariables, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, place.base, "https://api.anthropic.com")?;
         let key = settings::key(variables, &[place.key], "")?;
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key, place })

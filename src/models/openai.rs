@@ -11,24 +11,24 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
-use crate::settings::{self, Place, Variables};
+use crate::settings::{self, ProviderVariables, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
-pub(crate) const PLACE: Place = Place { base: "OPENAI_BASE_URL", key: "OPENAI_API_KEY" };
+pub(crate) const PLACE: ProviderVariables = ProviderVariables { base: "OPENAI_BASE_URL", key: "OPENAI_API_KEY" };
 const DEFAULT_BASE: &str = "https://api.openai.com/v1";
 
 pub(crate) struct OpenAi {
     id: String,
     url: Url,
     key: Option<HeaderValue>,
-    place: Place,
+    place: ProviderVariables,
     /// OpenAI itself, which requires a key and the current names of fields; other servers support the older names.
     own: bool,
 }
 
 impl OpenAi {
-    pub(crate) fn open(id: &str, place: Place, variables: Variables<'_>) -> Result<Self, ModelFault> {
+    pub(crate) fn open(id: &str, place: ProviderVariables, variables: Variables<'_>) -> Result<Self, ModelFault> {
         let base = settings::base(variables, place.base, DEFAULT_BASE)?;
         let own = base.host_str() == Some("api.openai.com");
         let key = settings::key(variables, &[place.key], "Bearer ")?;

@@ -13,7 +13,7 @@ use crate::fault::{FaultKind, ModelFault};
 use crate::google_ai::GoogleAi;
 use crate::ollama::Ollama;
 use crate::openai::{self, OpenAi};
-use crate::settings::{self, Place, Variables};
+use crate::settings::{self, ProviderVariables, Variables};
 use crate::stub;
 use crate::transport::{Transport, TransportLimits};
 use crate::vertex_ai::VertexAi;
@@ -74,7 +74,7 @@ pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<Str
 /// As `open`, for an agent's own models of its provider: where the platform names these a server, they are asked there, with the key that
 /// it gives beside it and no other. Other callers of a model, such as a judge, `open` it.
 pub fn open_own(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, ModelFault> {
-    let place = Place::INTEGRATION;
+    let place = ProviderVariables::INTEGRATION;
     if settings::first(variables, &[place.base]).is_none() {
         return open(provider, id, variables);
     }

@@ -15,12 +15,12 @@ const WINDOW: &str = "RUNTIME_MODEL_CONTEXT_TOKENS";
 
 /// The variables that say where a provider is asked, and with which key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ProviderVariables {
     pub(crate) base: &'static str,
     pub(crate) key: &'static str,
 }
 
-impl Place {
+impl ProviderVariables {
     /// That of an agent's own models, where the platform names them a server. No other key goes there.
     pub(crate) const INTEGRATION: Self = Self { base: "RUNTIME_MODEL_BASE_URL", key: "RUNTIME_MODEL_API_KEY" };
 

@@ -50,7 +50,7 @@ use outcome::Judged;
 use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};
 use status::{Begun, RunEvent, Steps};
-use under_way::{Place, UnderWay};
+use under_way::{RunPlace, UnderWay};
 
 const MAKER: Maker =
     Maker { kind: "EvaluationRun", label: labels::EVALUATION, manager: MANAGER, children: &[ChildKind::Job], is_namespaced: true };
@@ -182,7 +182,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
 
 /// The pods that may carry a run out.
 struct Carriers {
-    places: Vec<Place>,
+    places: Vec<RunPlace>,
     /// The agent's, where these only ask them.
     asked: Option<Asked>,
 }
@@ -274,11 +274,11 @@ impl Work<'_> {
     }
 
     /// The pods that can be asked: those that are ready, with the present configuration if that is known.
-    fn ready(&self, current: Option<u64>) -> Vec<Place> {
+    fn ready(&self, current: Option<u64>) -> Vec<RunPlace> {
         let (agent, run_id) = (&self.run.spec.agent, self.run_id());
         let workload = Key::new(&self.key.namespace, plan::track(self.run).workload(agent));
         let ready = self.controller.context.caches.pods.ready(&workload).into_iter();
-        let place = |(pod, of): (String, crate::caches::pods::Ready)| Place {
+        let place = |(pod, of): (String, crate::caches::pods::Ready)| RunPlace {
             agent: Key::new(&self.key.namespace, agent),
             pod,
             address: address(of.address),
@@ -289,7 +289,7 @@ impl Work<'_> {
     }
 
     /// Asks the pod that has the run, if it is known, else all of them. Returns what was said, and the pods that there are.
-    async fn ask(&self, ports: &Ports, ready: &[Place]) -> (Vec<Said>, Vec<Place>) {
+    async fn ask(&self, ports: &Ports, ready: &[RunPlace]) -> (Vec<Said>, Vec<RunPlace>) {
         let known = self.controller.remember(self.key, |under_way| under_way.place.clone());
         let run_id = self.run_id();
         let mut said = Vec::new();

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use super::author;
 use super::debounce::Debounce;
 use super::integrated::Integrated;
-use super::name::{Kind, Name};
+use super::name::{Name, ReferenceKind};
 use super::references::{self, ReferenceState, References};
 use super::run::{ReleaseRun, Runs};
 use super::shown::Shown;
@@ -226,17 +226,17 @@ impl Context {
     }
 }
 
-fn object_kind(kind: Kind) -> ObjectKind {
+fn object_kind(kind: ReferenceKind) -> ObjectKind {
     match kind {
-        Kind::Tool => ObjectKind::of::<Tool>(),
-        Kind::Skill => ObjectKind::of::<Skill>(),
-        Kind::KnowledgeBase => ObjectKind::of::<KnowledgeBase>(),
-        Kind::Integration => ObjectKind::of::<Integration>(),
+        ReferenceKind::Tool => ObjectKind::of::<Tool>(),
+        ReferenceKind::Skill => ObjectKind::of::<Skill>(),
+        ReferenceKind::KnowledgeBase => ObjectKind::of::<KnowledgeBase>(),
+        ReferenceKind::Integration => ObjectKind::of::<Integration>(),
     }
 }
 
 /// Names have no slash in them.
-fn thing_key(kind: Kind, key: &Key) -> Key {
+fn thing_key(kind: ReferenceKind, key: &Key) -> Key {
     Key::new(&key.namespace, format!("{}/{}", kind.folder(), key.name))
 }
 
@@ -244,15 +244,15 @@ fn thing_key(kind: Kind, key: &Key) -> Key {
 pub fn watch_all(context: &Arc<Context>) {
     for scope in scopes(&context.settings.watch_namespaces) {
         agents(context, scope.clone());
-        things(context, scope.clone(), Kind::Tool, |context, key, tool: &Tool| context.integrated.tool(key, &tool.spec));
-        things(context, scope.clone(), Kind::KnowledgeBase, |_, _, base: &KnowledgeBase| {
+        things(context, scope.clone(), ReferenceKind::Tool, |context, key, tool: &Tool| context.integrated.tool(key, &tool.spec));
+        things(context, scope.clone(), ReferenceKind::KnowledgeBase, |_, _, base: &KnowledgeBase| {
             ReferenceState::Digest(references::digest(&base.spec.without_sources()))
         });
-        things(context, scope.clone(), Kind::Skill, |_, _, skill: &Skill| {
+        things(context, scope.clone(), ReferenceKind::Skill, |_, _, skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
             status.and_then(|status| status.digest.clone()).map_or(ReferenceState::Missing, ReferenceState::Digest)
         });
-        things(context, scope.clone(), Kind::Integration, |context, key, integration: &Integration| {
+        things(context, scope.clone(), ReferenceKind::Integration, |context, key, integration: &Integration| {
             context.integrated.note(key, Some(integration));
             integration.endpoint().map_or(ReferenceState::Missing, |endpoint| ReferenceState::Digest(references::digest(&endpoint)))
         });
@@ -286,20 +286,20 @@ fn agents(context: &Arc<Context>, scope: Option<String>) {
 }
 
 /// Looks again at the Tools that name an integration, and at one that may have been looked at before its integration was known.
-fn look_again(context: &Context, kind: Kind, key: &Key) {
+fn look_again(context: &Context, kind: ReferenceKind, key: &Key) {
     let tools = match kind {
-        Kind::Tool => vec![key.clone()],
-        Kind::Integration => context.integrated.users(key),
-        Kind::Skill | Kind::KnowledgeBase => Vec::new(),
+        ReferenceKind::Tool => vec![key.clone()],
+        ReferenceKind::Integration => context.integrated.users(key),
+        ReferenceKind::Skill | ReferenceKind::KnowledgeBase => Vec::new(),
     };
     for tool in tools {
-        let at = thing_key(Kind::Tool, &tool);
+        let at = thing_key(ReferenceKind::Tool, &tool);
         let has_turned = context.integrated.again(&tool, |found| {
             let before = context.things.get(&at).filter(|before| before.found != found);
             before.map(|before| context.things.insert(at.clone(), Thing { found, author: before.author.clone() })).is_some()
         });
         if has_turned {
-            let agents = context.reference_index.to(object_kind(Kind::Tool), &tool);
+            let agents = context.reference_index.to(object_kind(ReferenceKind::Tool), &tool);
             context.requests.add_all(agents);
         }
     }
@@ -309,7 +309,7 @@ fn look_again(context: &Context, kind: Kind, key: &Key) {
 type Look<K> = fn(&Context, &Key, &K) -> ReferenceState;
 
 /// Watches a kind that agents name. Of each object only the state of references to it is kept.
-fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: Look<K>)
+fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: ReferenceKind, look: Look<K>)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
@@ -356,18 +356,18 @@ where
 }
 
 /// Forgets what is there no more.
-fn gone(context: &Context, kind: Kind, key: &Key) {
+fn gone(context: &Context, kind: ReferenceKind, key: &Key) {
     context.things.remove(&thing_key(kind, key));
     forget(context, kind, key);
     look_again(context, kind, key);
 }
 
 /// Forgets what is known of a Tool or an Integration besides the state of references to it.
-fn forget(context: &Context, kind: Kind, key: &Key) {
+fn forget(context: &Context, kind: ReferenceKind, key: &Key) {
     match kind {
-        Kind::Tool => context.integrated.forget(key),
-        Kind::Integration => context.integrated.note(key, None),
-        Kind::Skill | Kind::KnowledgeBase => {}
+        ReferenceKind::Tool => context.integrated.forget(key),
+        ReferenceKind::Integration => context.integrated.note(key, None),
+        ReferenceKind::Skill | ReferenceKind::KnowledgeBase => {}
     }
 }
 

@@ -114,13 +114,17 @@ fn changelog(agent: &Agent, past: &AgentHistory, resolved: &Resolved, differs: &
 }
 
 fn is_in_both(before: &Artifact, now: &Artifact, name: &Name) -> bool {
-    use super::name::Kind;
+    use super::name::ReferenceKind;
     let names = |artifact: &Artifact| {
         let list = match name.kind {
-            Kind::Tool => artifact.agent.tools.clone(),
-            Kind::Skill => artifact.agent.skills.iter().map(|skill| slipway_api::ids::skill_name(skill)).collect(),
-            Kind::KnowledgeBase => artifact.agent.knowledge_bases.iter().map(|base| slipway_api::ids::knowledge_base_name(base)).collect(),
-            Kind::Integration => artifact.agent.model.integration.iter().map(|name| slipway_api::ids::integration_name(name)).collect(),
+            ReferenceKind::Tool => artifact.agent.tools.clone(),
+            ReferenceKind::Skill => artifact.agent.skills.iter().map(|skill| slipway_api::ids::skill_name(skill)).collect(),
+            ReferenceKind::KnowledgeBase => {
+                artifact.agent.knowledge_bases.iter().map(|base| slipway_api::ids::knowledge_base_name(base)).collect()
+            }
+            ReferenceKind::Integration => {
+                artifact.agent.model.integration.iter().map(|name| slipway_api::ids::integration_name(name)).collect()
+            }
         };
         list.contains(&name.name)
     };

@@ -4,14 +4,14 @@ use std::fmt;
 
 /// A kind of thing that agents name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum ReferenceKind {
     Tool,
     Skill,
     KnowledgeBase,
     Integration,
 }
 
-impl Kind {
+impl ReferenceKind {
     const ALL: [Self; 4] = [Self::Tool, Self::Skill, Self::KnowledgeBase, Self::Integration];
 
     pub(super) fn folder(self) -> &'static str {
@@ -31,12 +31,12 @@ impl Kind {
 /// Something that an agent names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
-    pub kind: Kind,
+    pub kind: ReferenceKind,
     pub name: String,
 }
 
 impl Name {
-    pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
+    pub(super) fn new(kind: ReferenceKind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into() }
     }
 }
@@ -44,10 +44,10 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::Tool => "tool",
-            Kind::Skill => "skill",
-            Kind::KnowledgeBase => "knowledge base",
-            Kind::Integration => "integration",
+            ReferenceKind::Tool => "tool",
+            ReferenceKind::Skill => "skill",
+            ReferenceKind::KnowledgeBase => "knowledge base",
+            ReferenceKind::Integration => "integration",
         };
         write!(f, "{kind} {}", self.name)
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::name::{Kind, Name};
+use super::name::{Name, ReferenceKind};
 
 const BEGINNING: &str = "deployed again";
 const EDITED: &str = "; edited since: ";
@@ -50,7 +50,7 @@ impl Note {
                 let (name, digest) = item.split_once('=')?;
                 match name.split_once('/') {
                     Some((kind, name)) => {
-                        let name = Name { kind: Kind::of(kind)?, name: name.to_owned() };
+                        let name = Name { kind: ReferenceKind::of(kind)?, name: name.to_owned() };
                         note.edited.insert(name, (digest != ABSENT).then(|| digest.to_owned()));
                     }
                     None if name == "image" && digest == ANY => note.image = Image::Any,
@@ -100,8 +100,10 @@ mod tests {
 
     #[test]
     fn a_note_is_read_as_it_was_written_whatever_its_author_is_called() {
-        let edited =
-            BTreeMap::from([(Name::new(Kind::Tool, "lookup"), Some("ab12".to_owned())), (Name::new(Kind::Skill, "fill-forms"), None)]);
+        let edited = BTreeMap::from([
+            (Name::new(ReferenceKind::Tool, "lookup"), Some("ab12".to_owned())),
+            (Name::new(ReferenceKind::Skill, "fill-forms"), None),
+        ]);
         for by in ["ann@example.com", "manager:kubectl-edit", "; by ; edited since: tools/x=y", ""] {
             for image in [Image::AsReleased, Image::Any, Image::Digest("sha256:9".to_owned())] {
                 for edited in [edited.clone(), BTreeMap::new()] {

@@ -6,15 +6,16 @@ use serde::Serialize;
 use slipway_api::{AgentSpec, ids};
 use slipway_release::{Artifact, Resolved};
 
-use super::name::{Kind, Name};
+use super::name::{Name, ReferenceKind};
 use super::note::{Image, Note};
 
 /// All that a spec names.
 pub(super) fn names(spec: &AgentSpec) -> BTreeSet<Name> {
-    let tools = spec.tools.iter().map(|name| Name::new(Kind::Tool, name));
-    let skills = spec.skills.iter().map(|reference| Name::new(Kind::Skill, ids::skill_name(reference)));
-    let bases = spec.knowledge_bases.iter().map(|reference| Name::new(Kind::KnowledgeBase, ids::knowledge_base_name(reference)));
-    let integrations = spec.model_integration.iter().map(|reference| Name::new(Kind::Integration, ids::integration_name(reference)));
+    let tools = spec.tools.iter().map(|name| Name::new(ReferenceKind::Tool, name));
+    let skills = spec.skills.iter().map(|reference| Name::new(ReferenceKind::Skill, ids::skill_name(reference)));
+    let bases = spec.knowledge_bases.iter().map(|reference| Name::new(ReferenceKind::KnowledgeBase, ids::knowledge_base_name(reference)));
+    let integrations =
+        spec.model_integration.iter().map(|reference| Name::new(ReferenceKind::Integration, ids::integration_name(reference)));
     tools.chain(skills).chain(bases).chain(integrations).collect()
 }
 
@@ -48,10 +49,10 @@ impl References {
             match self.get(&name) {
                 ReferenceState::Digest(digest) => {
                     let into = match name.kind {
-                        Kind::Tool => &mut resolved.tools,
-                        Kind::Skill => &mut resolved.skills,
-                        Kind::KnowledgeBase => &mut resolved.knowledge_bases,
-                        Kind::Integration => &mut resolved.integrations,
+                        ReferenceKind::Tool => &mut resolved.tools,
+                        ReferenceKind::Skill => &mut resolved.skills,
+                        ReferenceKind::KnowledgeBase => &mut resolved.knowledge_bases,
+                        ReferenceKind::Integration => &mut resolved.integrations,
                     };
                     into.insert(name.name, digest.clone());
                 }
@@ -107,12 +108,17 @@ pub(super) fn differs(active: &Resolved, note: &Note, now: &Resolved) -> Differs
 }
 
 fn digests(resolved: &Resolved) -> BTreeMap<Name, String> {
-    let of = |kind: Kind, map: &BTreeMap<String, String>| {
+    let of = |kind: ReferenceKind, map: &BTreeMap<String, String>| {
         map.iter().map(move |(name, digest)| (Name::new(kind, name), digest.clone())).collect::<Vec<_>>()
     };
-    let bases = of(Kind::KnowledgeBase, &resolved.knowledge_bases);
-    let integrations = of(Kind::Integration, &resolved.integrations);
-    of(Kind::Tool, &resolved.tools).into_iter().chain(of(Kind::Skill, &resolved.skills)).chain(bases).chain(integrations).collect()
+    let bases = of(ReferenceKind::KnowledgeBase, &resolved.knowledge_bases);
+    let integrations = of(ReferenceKind::Integration, &resolved.integrations);
+    of(ReferenceKind::Tool, &resolved.tools)
+        .into_iter()
+        .chain(of(ReferenceKind::Skill, &resolved.skills))
+        .chain(bases)
+        .chain(integrations)
+        .collect()
 }
 
 /// The digest that an image is named by, if it is.
@@ -162,7 +168,7 @@ mod tests {
     #[test]
     fn what_was_accepted_is_no_difference_until_it_changes_again() {
         let (before, edited, again) = (resolved(None, &[("t", "1")]), resolved(None, &[("t", "2")]), resolved(None, &[("t", "3")]));
-        let tool = Name::new(Kind::Tool, "t");
+        let tool = Name::new(ReferenceKind::Tool, "t");
         let only = std::slice::from_ref(&tool);
         assert_eq!(differs(&before, &Note::default(), &edited).names, only);
         let note = Note { edited: [(tool.clone(), Some("2".to_owned()))].into(), ..Note::default() };
@@ -181,11 +187,11 @@ mod tests {
             serde_yaml::from_str("{name: A, framework: custom, tools: [on, off], skills: [sk_fill_forms], knowledgeBases: [kb_docs]}")
                 .unwrap();
         let mut references = References { image: Some(A.to_owned()), ..References::default() };
-        references.found.insert(Name::new(Kind::Tool, "on"), ReferenceState::Digest("1".to_owned()));
-        references.found.insert(Name::new(Kind::Tool, "off"), ReferenceState::Off);
-        references.found.insert(Name::new(Kind::Skill, "fill-forms"), ReferenceState::Digest("2".to_owned()));
-        assert_eq!(references.resolved(&spec).unwrap_err(), Name::new(Kind::KnowledgeBase, "docs"));
-        references.found.insert(Name::new(Kind::KnowledgeBase, "docs"), ReferenceState::Digest("3".to_owned()));
+        references.found.insert(Name::new(ReferenceKind::Tool, "on"), ReferenceState::Digest("1".to_owned()));
+        references.found.insert(Name::new(ReferenceKind::Tool, "off"), ReferenceState::Off);
+        references.found.insert(Name::new(ReferenceKind::Skill, "fill-forms"), ReferenceState::Digest("2".to_owned()));
+        assert_eq!(references.resolved(&spec).unwrap_err(), Name::new(ReferenceKind::KnowledgeBase, "docs"));
+        references.found.insert(Name::new(ReferenceKind::KnowledgeBase, "docs"), ReferenceState::Digest("3".to_owned()));
         let resolved = references.resolved(&spec).unwrap();
         assert_eq!(resolved.tools.keys().collect::<Vec<_>>(), ["on"]);
         assert_eq!((resolved.skills["fill-forms"].as_str(), resolved.knowledge_bases["docs"].as_str()), ("2", "3"));

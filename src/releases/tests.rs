@@ -13,7 +13,7 @@ use slipway_release::Status;
 
 use super::draft::By;
 use super::history::AgentHistory;
-use super::name::{Kind, Name};
+use super::name::{Name, ReferenceKind};
 use super::plan::effective;
 use super::seen::Patience;
 use super::step::{Step, Wait};
@@ -65,7 +65,7 @@ fn a_tool_that_is_edited_is_a_version_and_who_edited_it_is_its_author() {
     let Step::Record(draft) = cluster.next(Patience::OVER) else { panic!("no record") };
     assert_eq!(
         (&draft.by, draft.artifact.metadata.changelog.as_str()),
-        (&By::Named(Name::new(Kind::Tool, "lookup")), "edited tool lookup")
+        (&By::Named(Name::new(ReferenceKind::Tool, "lookup")), "edited tool lookup")
     );
     cluster.settle();
     assert_eq!(cluster.active(), Some(2));
@@ -94,7 +94,7 @@ fn another_server_of_an_agents_models_is_a_version() {
     assert_eq!((cluster.settle(), cluster.active()), (Wait::Done, Some(1)), "it is another agent's");
     cluster.integration("llm", Some("2"));
     let Step::Record(draft) = cluster.next(Patience::OVER) else { panic!("no record") };
-    let by = By::Named(Name::new(Kind::Integration, "llm"));
+    let by = By::Named(Name::new(ReferenceKind::Integration, "llm"));
     assert_eq!((&draft.by, draft.artifact.metadata.changelog.as_str()), (&by, "edited integration llm"));
     cluster.settle();
     cluster.integration("llm", None);

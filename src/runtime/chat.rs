@@ -14,7 +14,7 @@ use tracing::error;
 
 use crate::agent::Agent;
 use crate::knowledge::PassageSource;
-use crate::turn::{self, Caller, Guarded, Order, Said, Stop, TurnAnswer, TurnEvent};
+use crate::turn::{self, CallerTrace, Guarded, Order, Said, Stop, TurnAnswer, TurnEvent};
 use crate::{failure, ids};
 
 const MAX_ID_BYTES: usize = 64;
@@ -121,7 +121,7 @@ struct Ids {
 }
 
 impl Turn {
-    fn order(self, caller: Caller, with_suggestions: bool) -> Result<(Ids, Order), Error> {
+    fn order(self, caller: CallerTrace, with_suggestions: bool) -> Result<(Ids, Order), Error> {
         let message = self.message.or(self.input).filter(|message| !message.trim().is_empty());
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
         let conversation = match self.conversation_id {
@@ -155,7 +155,7 @@ pub(crate) fn is_id(text: &str) -> bool {
 }
 
 /// The whole answer at once. It has no place for suggestions: they are made when `/suggestions` is asked for.
-pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
+pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: CallerTrace) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, false)?;
     let mut turn_events = turn::begin(agent, order).await?;
     let mut guards = Vec::new();
@@ -178,7 +178,7 @@ pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Res
 }
 
 /// The answer as it comes: events of all kinds, then `done` with the full text, or `error`.
-pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
+pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: CallerTrace) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, true)?;
     let turn_events = turn::begin(agent, order).await?;
     // Of passages their text is not told.
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn order(body: &str) -> Result<(Ids, Order), Error> {
-        serde_json::from_str::<Turn>(body).unwrap().order(Caller::default(), true)
+        serde_json::from_str::<Turn>(body).unwrap().order(CallerTrace::default(), true)
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::turn::{self, Caller, Order, Said, Stop, TurnAnswer, TurnEvent};
+use crate::turn::{self, CallerTrace, Order, Said, Stop, TurnAnswer, TurnEvent};
 use crate::{failure, ids};
 
 const MAX_MESSAGES: usize = 1000;
@@ -95,7 +95,7 @@ struct Refused<'a> {
 }
 
 /// Errors have the protocol's own form.
-pub(crate) async fn answer(agent: &Arc<Agent>, request: Request, caller: Caller) -> Result<Reply, Error> {
+pub(crate) async fn answer(agent: &Arc<Agent>, request: Request, caller: CallerTrace) -> Result<Reply, Error> {
     match complete(agent, request, caller).await {
         Ok(reply) => Ok(reply),
         Err(error) => {
@@ -115,7 +115,7 @@ pub(crate) fn models(agent: &Agent) -> Result<Reply, Error> {
     Reply::json(&json!({"object": "list", "data": [model]}))
 }
 
-async fn complete(agent: &Arc<Agent>, request: Request, caller: Caller) -> Result<Reply, Error> {
+async fn complete(agent: &Arc<Agent>, request: Request, caller: CallerTrace) -> Result<Reply, Error> {
     let asked: Asked = request.json().await?;
     let (stream, include_usage) = (asked.stream, asked.stream_options.as_ref().is_some_and(|options| options.include_usage));
     let order = asked.order(ids::make("tr").map_err(Error::internal)?, caller)?;
@@ -133,7 +133,7 @@ async fn complete(agent: &Arc<Agent>, request: Request, caller: Caller) -> Resul
 }
 
 impl Asked {
-    fn order(self, trace_id: String, caller: Caller) -> Result<Order, Error> {
+    fn order(self, trace_id: String, caller: CallerTrace) -> Result<Order, Error> {
         if self.n.is_some_and(|n| n != 1) {
             return Err(Error::bad_request("`n` must be 1: this agent gives one answer"));
         }
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     fn order(body: &str) -> Result<Order, Error> {
-        serde_json::from_str::<Asked>(body).unwrap().order("tr_1".into(), Caller::default())
+        serde_json::from_str::<Asked>(body).unwrap().order("tr_1".into(), CallerTrace::default())
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
             let mut body = json!({"messages": lines});
             body.as_object_mut().unwrap().extend(fields);
             let Ok(asked) = serde_json::from_str::<Asked>(&body.to_string()) else { return Ok(()) };
-            let Ok(order) = asked.order("tr_1".into(), Caller::default()) else { return Ok(()) };
+            let Ok(order) = asked.order("tr_1".into(), CallerTrace::default()) else { return Ok(()) };
             let Said::Alone { messages, .. } = order.said else { panic!("kept by the caller") };
             let last = messages.last().unwrap();
             prop_assert!(last.role == slipway_models::Role::User && !last.text().trim().is_empty());

@@ -27,7 +27,7 @@ use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
 use crate::telemetry::usage::{RequestEnd, Sample, UsageByMinute as Minutes};
 use crate::telemetry::violations::{Violations, minute};
-use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
+use crate::telemetry::{Inbound, ModelSpan, SpanMessage, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
 pub(crate) use retrieval::RetrievalRecord;
 pub(crate) use spoken::json;
@@ -397,7 +397,7 @@ impl TurnRecord {
     pub(crate) fn finish(mut self, stop: Stop, failure: Option<&'static str>, content: &str, took: Duration) {
         // In place of what was blocked stand the guard's own words.
         if stop != Stop::Guard {
-            self.span.output(|| vec![Message::text("assistant", content)]);
+            self.span.output(|| vec![SpanMessage::text("assistant", content)]);
         }
         let outcome = match stop {
             Stop::Failed => "error",

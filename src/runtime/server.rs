@@ -22,7 +22,7 @@ use crate::agent::Agent;
 use crate::chat::{self, Turn};
 use crate::control::Control;
 use crate::metrics::Metrics;
-use crate::turn::Caller;
+use crate::turn::CallerTrace;
 use crate::{completions, conversations, failure, memory};
 
 /// Most connections of an agent are streams.
@@ -216,17 +216,17 @@ impl Server {
                 Err(Error::not_found("this pod evaluates an agent and is none; it answers probes and /metrics"))
             }
             Endpoint::Chat => {
-                let caller = Caller::read(request.headers());
+                let caller = CallerTrace::read(request.headers());
                 let turn: Turn = request.json().await?;
                 chat::whole(agent, turn, caller).await
             }
             Endpoint::Stream => {
-                let caller = Caller::read(request.headers());
+                let caller = CallerTrace::read(request.headers());
                 let turn: Turn = request.json().await?;
                 chat::streamed(agent, turn, caller).await
             }
             Endpoint::Completions => {
-                let caller = Caller::read(request.headers());
+                let caller = CallerTrace::read(request.headers());
                 completions::answer(agent, request, caller).await
             }
             Endpoint::Models => completions::models(agent),

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 pub(crate) use self::call::{Answered, ModelSpan, RetrievalSpan, StepSpan, ToolSpan};
-pub(crate) use self::content::{Message, Part};
+pub(crate) use self::content::{Part, SpanMessage};
 pub(crate) use self::settings::{Identity, TelemetrySettings};
 pub(crate) use self::turn::TurnSpan;
 

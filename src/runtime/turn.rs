@@ -45,7 +45,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Order {
     pub(crate) said: Said,
     pub(crate) trace_id: String,
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallerTrace,
     /// The turn ends when its client leaves.
     pub(crate) cancel_with_client: bool,
     /// The client gets suggestions before the end of its answer.
@@ -69,12 +69,12 @@ impl Order {
 
 /// The trace that a caller is in, from its W3C headers.
 #[derive(Debug, Default)]
-pub(crate) struct Caller {
+pub(crate) struct CallerTrace {
     traceparent: Option<String>,
     tracestate: Option<String>,
 }
 
-impl Caller {
+impl CallerTrace {
     pub(crate) fn read(headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         Self { traceparent: text("traceparent"), tracestate: text("tracestate") }

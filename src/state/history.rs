@@ -31,7 +31,7 @@ use jiff::Timestamp;
 use slipway_release::{Artifact, Current, Status};
 
 pub use cache::{Row, Summary};
-use change::{Change, ChangeOutcome, Operation};
+use change::{ChangeOutcome, HistoryChange, Operation};
 pub use fault::HistoryFault;
 use objects::ObjectReader;
 use repack::Repacker;
@@ -145,7 +145,7 @@ impl History {
             let theirs = &draft.artifact.deployment.namespace;
             return Err(HistoryFault::Refused(format!("the artifact is of namespace {theirs}; it cannot be recorded in {namespace}")));
         }
-        let change = Change {
+        let change = HistoryChange {
             namespace: namespace.to_owned(),
             agent: data.name.clone(),
             author: draft.author,
@@ -310,7 +310,7 @@ impl History {
         }
     }
 
-    fn submit(&self, namespace: &str, change: Change) -> Result<Recorded, HistoryFault> {
+    fn submit(&self, namespace: &str, change: HistoryChange) -> Result<Recorded, HistoryFault> {
         names::agent(&change.agent)?;
         let create = matches!(change.operation, Operation::Record { .. });
         match self.repository(namespace, create)? {
@@ -359,8 +359,15 @@ impl Drop for History {
     }
 }
 
-fn change(namespace: &str, transition: Transition, text: String, operation: Operation) -> Change {
-    Change { namespace: namespace.to_owned(), agent: transition.agent, author: transition.author, when: transition.when, text, operation }
+fn change(namespace: &str, transition: Transition, text: String, operation: Operation) -> HistoryChange {
+    HistoryChange {
+        namespace: namespace.to_owned(),
+        agent: transition.agent,
+        author: transition.author,
+        when: transition.when,
+        text,
+        operation,
+    }
 }
 
 fn recorded(outcome: &ChangeOutcome) -> Recorded {

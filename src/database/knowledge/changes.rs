@@ -13,7 +13,7 @@ pub const MAX_PLACE_BYTES: usize = 1_024;
 
 /// Where a source's list of changes was left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChangesCursor {
     /// As the source calls it.
     pub place: String,
     /// Since the last traversal to the source's end began.
@@ -23,13 +23,13 @@ pub struct Place {
 impl Ingestion {
     /// Where the list of changes of the source goes on. None where all of it has to be read: for the first time, after another
     /// configuration or embedding model, and after documents of it were deleted by hand.
-    pub async fn place(&self, configuration: &[u8; 32]) -> Result<Option<Place>, Fault> {
+    pub async fn place(&self, configuration: &[u8; 32]) -> Result<Option<ChangesCursor>, Fault> {
         let question = self.mine(ask("SELECT place, age FROM slipway.find_place($1, $2, $3, $4)")).bind(configuration.as_slice());
         let rows = self.base.rows(question).await?;
         let read = |row: &sqlx::postgres::PgRow| {
             let age: f64 = row.try_get("age")?;
             // A clock that was set back is no reason to wait for ever.
-            Ok(Place { place: row.try_get("place")?, age: Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX) })
+            Ok(ChangesCursor { place: row.try_get("place")?, age: Duration::try_from_secs_f64(age).unwrap_or(Duration::MAX) })
         };
         rows.first().map(read).transpose()
     }

@@ -18,7 +18,7 @@ use slipway_evaluation::wire::Progress;
 
 use super::plan::{self, ABSENT_TIMEOUT, Cause, Obstacle, Said};
 use super::pod::Ports;
-use super::under_way::Place;
+use super::under_way::RunPlace;
 use super::{BUSY_TIMEOUT, Controller, MANAGER, Work};
 use crate::admission;
 use crate::agent::{EVALUATOR, Foreign, foreign};
@@ -158,7 +158,7 @@ impl Work<'_> {
     }
 
     /// Sees to it that the evaluator asks a pod that there is.
-    async fn aim(&self, ports: &Ports, places: &[Place], asked: &Asked) {
+    async fn aim(&self, ports: &Ports, places: &[RunPlace], asked: &Asked) {
         let known = self.controller.remember(self.key, |under_way| under_way.target);
         let (Some(place), Some(target)) = (places.first(), asked.target(&self.key.name)) else { return };
         if known.is_none_or(|known| !asked.targets.contains(&known)) && ports.turn(place.address, &place.run_id, &url(target)).await {
@@ -167,7 +167,7 @@ impl Work<'_> {
     }
 
     /// The evaluator's pod once it is ready, and until then what keeps it from that.
-    async fn evaluator(&self, agent: &Agent, foreign: &Foreign) -> Result<Result<Vec<Place>, Obstacle>, write::Error> {
+    async fn evaluator(&self, agent: &Agent, foreign: &Foreign) -> Result<Result<Vec<RunPlace>, Obstacle>, write::Error> {
         let (context, key) = (&*self.controller.context, key_of(self.key));
         let Some(child) = job_of(self.controller, self.key, self.run) else { return self.make(agent, foreign).await.map(Err) };
         let outcome = child.job.as_deref().and_then(|job| job.outcome.as_ref());
@@ -188,9 +188,9 @@ impl Work<'_> {
         let of_ours = |pod: &Pod| {
             let address = place(pod, &child.uid, &context.settings.runtime_image)?;
             let agent = Key::new(&self.key.namespace, &self.run.spec.agent);
-            Some(Place { agent, pod: pod.name_any(), address, run_id: self.run_id(), is_evaluator: true })
+            Some(RunPlace { agent, pod: pod.name_any(), address, run_id: self.run_id(), is_evaluator: true })
         };
-        let places: Vec<Place> = pods.iter().filter_map(of_ours).collect();
+        let places: Vec<RunPlace> = pods.iter().filter_map(of_ours).collect();
         if !places.is_empty() {
             return Ok(Ok(places));
         }

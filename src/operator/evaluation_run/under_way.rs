@@ -15,7 +15,7 @@ const BUSY: &str = "Busy";
 
 /// The pod that has a run, and what it calls the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RunPlace {
     pub agent: Key,
     pub pod: String,
     pub address: SocketAddr,
@@ -27,7 +27,7 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct UnderWay {
     pub uid: Option<String>,
-    pub place: Option<Place>,
+    pub place: Option<RunPlace>,
     /// The agent's pod that an evaluator was told.
     pub target: Option<SocketAddr>,
     /// The status as it was written last.
@@ -57,7 +57,7 @@ impl UnderWay {
         self.progressed.get_or_insert_with(Instant::now).elapsed()
     }
 
-    pub(super) fn begin(&mut self, place: Place, target: Option<SocketAddr>) {
+    pub(super) fn begin(&mut self, place: RunPlace, target: Option<SocketAddr>) {
         (self.place, self.target, self.waits) = (Some(place), target, Waits::default());
         self.progressed = Some(Instant::now());
     }

@@ -13,7 +13,7 @@ use crate::draft::By;
 use crate::evaluated::Evaluated;
 use crate::git::deployable;
 use crate::history::{Active, AgentHistory, Pending, Version};
-use crate::name::{Kind, Name};
+use crate::name::{Name, ReferenceKind};
 use crate::note::Note;
 use crate::plan::{asked, effective, next, version};
 use crate::projection;
@@ -75,13 +75,13 @@ impl Cluster {
         let found = found.map_or(ReferenceState::Missing, |digest| {
             if digest == "off" { ReferenceState::Off } else { ReferenceState::Digest(digest.to_owned()) }
         });
-        self.things.insert(Name::new(Kind::Tool, name), found);
+        self.things.insert(Name::new(ReferenceKind::Tool, name), found);
     }
 
     /// What the integration of the agent's models stands for.
     pub(super) fn integration(&mut self, name: &str, found: Option<&str>) {
         let found = found.map_or(ReferenceState::Missing, |digest| ReferenceState::Digest(digest.to_owned()));
-        self.things.insert(Name::new(Kind::Integration, name), found);
+        self.things.insert(Name::new(ReferenceKind::Integration, name), found);
     }
 
     pub(super) fn edit(&mut self, patch: &Value) {

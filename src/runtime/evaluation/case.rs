@@ -19,7 +19,7 @@ use crate::agent::{self, Agent};
 use crate::ids;
 use crate::record::Recorder;
 use crate::settings::Strategy;
-use crate::turn::{Caller, Order, Rehearsal, Rehearsed, Said, Unanswered, rehearse};
+use crate::turn::{CallerTrace, Order, Rehearsal, Rehearsed, Said, Unanswered, rehearse};
 
 /// What all cases of a run share.
 pub(super) struct Bench {
@@ -233,7 +233,7 @@ fn order(case: &RunCase, trace_id: String) -> Order {
     Order {
         said: Said::Alone { system: None, messages: vec![Message::user(message(case))] },
         trace_id,
-        caller: Caller::default(),
+        caller: CallerTrace::default(),
         cancel_with_client: false,
         with_suggestions: false,
         max_output_tokens: None,

@@ -6,17 +6,17 @@ use slipway_models::{Content, ModelRequest, Role, ToolCall, ToolResult};
 
 use super::presentable;
 use crate::chat::is_id;
-use crate::telemetry::{Message, Part};
+use crate::telemetry::{Part, SpanMessage};
 use crate::turn::UNKNOWN;
 
-pub(super) fn spoken(guards: &Guards, request: &ModelRequest) -> Vec<Message> {
-    let system = request.system.iter().map(|text| Message::text("system", text));
+pub(super) fn spoken(guards: &Guards, request: &ModelRequest) -> Vec<SpanMessage> {
+    let system = request.system.iter().map(|text| SpanMessage::text("system", text));
     system.chain(request.messages.iter().filter_map(|message| told(guards, message))).collect()
 }
 
 /// What goes to the model has passed the guards; what it
 /// said may not have, or is kept as it was for its own later rounds.
-pub(super) fn told(guards: &Guards, message: &slipway_models::Message) -> Option<Message> {
+pub(super) fn told(guards: &Guards, message: &slipway_models::Message) -> Option<SpanMessage> {
     let (role, own) = match message.role {
         Role::User => ("user", false),
         Role::Assistant => ("assistant", true),
@@ -32,7 +32,7 @@ pub(super) fn told(guards: &Guards, message: &slipway_models::Message) -> Option
         Content::ToolResult(ToolResult { id, content, .. }) => Some(Part::ToolResult { id: plain(id), response: content }),
     };
     let parts: Vec<_> = message.content.iter().filter_map(part).collect();
-    (!parts.is_empty()).then_some(Message { role, parts })
+    (!parts.is_empty()).then_some(SpanMessage { role, parts })
 }
 
 /// A name or an id of the form that tools and providers give them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
-use super::content::{self, Message};
+use super::content::{self, SpanMessage};
 use super::otlp::Value;
 use super::span::{Record, Span, captured};
 use super::turn::{self, Passed};
@@ -42,12 +42,12 @@ pub(crate) struct Answered<'a> {
 
 impl ModelSpan {
     /// The messages the model is given, asked for only where content is captured.
-    pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<Message>) {
+    pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<SpanMessage>) {
         capture(self.0.as_ref(), "gen_ai.input.messages", messages);
     }
 
     /// The message it gave back.
-    pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<Message>) {
+    pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<SpanMessage>) {
         capture(self.0.as_ref(), "gen_ai.output.messages", messages);
     }
 
@@ -161,7 +161,7 @@ impl StepSpan {
     }
 }
 
-pub(super) fn capture(span: Option<&Span>, key: &str, messages: impl FnOnce() -> Vec<Message>) {
+pub(super) fn capture(span: Option<&Span>, key: &str, messages: impl FnOnce() -> Vec<SpanMessage>) {
     if let Some(span) = span {
         span.capture(key, || content::json(messages()));
     }

@@ -10,7 +10,7 @@ const MAX_TEXT_BYTES: usize = 8 << 10;
 const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Message {
+pub(crate) struct SpanMessage {
     /// `system`, `user`, `assistant` or `tool`.
     pub(crate) role: &'static str,
     pub(crate) parts: Vec<Part>,
@@ -27,7 +27,7 @@ pub(crate) enum Part {
     ToolResult { id: String, response: String },
 }
 
-impl Message {
+impl SpanMessage {
     pub(crate) fn text(role: &'static str, content: impl Into<String>) -> Self {
         Self { role, parts: vec![Part::Text { content: content.into() }] }
     }
@@ -51,7 +51,7 @@ impl Message {
 }
 
 /// The value of `gen_ai.input.messages` or `gen_ai.output.messages`.
-pub(super) fn json(messages: Vec<Message>) -> String {
+pub(super) fn json(messages: Vec<SpanMessage>) -> String {
     let messages: Vec<_> = messages.into_iter().filter_map(|message| serde_json::to_string(&message.shortened()).ok()).collect();
     let mut room = MAX_ATTRIBUTE_BYTES;
     let kept = messages.iter().rev().take_while(|message| {
@@ -80,9 +80,9 @@ mod tests {
     fn messages_have_the_form_of_the_conventions() {
         let call = Part::ToolCall { id: "c1".into(), name: "weather".into(), arguments: json!({"city": "Paris"}) };
         let messages = vec![
-            Message::text("user", "Weather in \"Paris\"?"),
-            Message { role: "assistant", parts: vec![call] },
-            Message { role: "tool", parts: vec![Part::ToolResult { id: "c1".into(), response: "57°F".into() }] },
+            SpanMessage::text("user", "Weather in \"Paris\"?"),
+            SpanMessage { role: "assistant", parts: vec![call] },
+            SpanMessage { role: "tool", parts: vec![Part::ToolResult { id: "c1".into(), response: "57°F".into() }] },
         ];
         let read: Value = serde_json::from_str(&super::json(messages)).unwrap();
         let expected = json!([
@@ -98,15 +98,17 @@ mod tests {
     fn what_is_long_is_cut_and_stays_json() {
         let long = "é".repeat(MAX_ATTRIBUTE_BYTES);
         let call = Part::ToolCall { id: String::new(), name: String::new(), arguments: json!({"text": long}) };
-        let cut: Value =
-            serde_json::from_str(&super::json(vec![Message::text("user", &*long), Message { role: "assistant", parts: vec![call] }]))
-                .unwrap();
+        let cut: Value = serde_json::from_str(&super::json(vec![
+            SpanMessage::text("user", &*long),
+            SpanMessage { role: "assistant", parts: vec![call] },
+        ]))
+        .unwrap();
         for text in [&cut[0]["parts"][0]["content"], &cut[1]["parts"][0]["arguments"]] {
             let text = text.as_str().unwrap();
             assert!(text.len() <= MAX_TEXT_BYTES + 3 && text.ends_with('…'), "{} bytes", text.len());
         }
 
-        let many = (0..1000).map(|number| Message::text("user", format!("{number} {}", "x".repeat(1000)))).collect();
+        let many = (0..1000).map(|number| SpanMessage::text("user", format!("{number} {}", "x".repeat(1000)))).collect();
         let text = super::json(many);
         let kept: Vec<Value> = serde_json::from_str(&text).unwrap();
         let contents: Vec<_> = kept.iter().map(|message| message["parts"][0]["content"].as_str().unwrap()).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Answered, Identity, Inbound, Message, Part, Telemetry, TelemetrySettings, TurnSpan};
+use super::{Answered, Identity, Inbound, Part, SpanMessage, Telemetry, TelemetrySettings, TurnSpan};
 
 /// Telemetry of an agent named `helper` that has these variables, without waiting for batches.
 fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
@@ -34,16 +34,16 @@ fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
 /// Something of all that a turn can have: guards, two models, a tool that fails with a long result, memories.
 fn whole_turn(telemetry: &Telemetry, inbound: Inbound<'_>, trace_id: &str) -> TurnSpan {
     let turn = telemetry.turn(inbound, "conv_1", trace_id);
-    turn.input(|| vec![Message::text("user", "Weather in Paris?")]);
+    turn.input(|| vec![SpanMessage::text("user", "Weather in Paris?")]);
     turn.guard("pii-detection", "mask", "email");
     turn.guard("pii-detection", "mask", "phone");
     turn.memory_search().finish(Some(0), None);
     let model = turn.model_call("google-ai", "gemini-x");
-    model.input(|| vec![Message::text("system", "Be brief."), Message::text("user", "Weather in Paris?")]);
+    model.input(|| vec![SpanMessage::text("system", "Be brief."), SpanMessage::text("user", "Weather in Paris?")]);
     model.first_token();
     model.output(|| {
         let call = Part::ToolCall { id: "call_1".into(), name: "weather".into(), arguments: json!({"city": "Paris"}) };
-        vec![Message { role: "assistant", parts: vec![call] }]
+        vec![SpanMessage { role: "assistant", parts: vec![call] }]
     });
     let (cost_usd, stop) = (Some(0.25), Some("tool_call"));
     model.finish(&Answered { input_tokens: 100, output_tokens: 20, cached_input_tokens: 30, cost_usd, stop, ..Answered::default() });
@@ -53,7 +53,7 @@ fn whole_turn(telemetry: &Telemetry, inbound: Inbound<'_>, trace_id: &str) -> Tu
     tool.finish(Some("timeout"));
     let last = turn.model_call("openai", "gpt-4o");
     last.finish(&Answered { input_tokens: 7, output_tokens: 3, estimated: true, ..Answered::default() });
-    turn.output(|| vec![Message::text("assistant", "Sunny.")]);
+    turn.output(|| vec![SpanMessage::text("assistant", "Sunny.")]);
     turn
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use super::call::{ModelSpan, RetrievalSpan, StepSpan, ToolSpan, capture, end};
-use super::content::Message;
+use super::content::SpanMessage;
 use super::span::{Record, Span};
 
 /// One turn of a conversation. Where telemetry is off it holds no more than what it passes on.
@@ -93,12 +93,12 @@ impl TurnSpan {
     }
 
     /// What the caller said, asked for only where content is captured.
-    pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<Message>) {
+    pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<SpanMessage>) {
         capture(self.span.as_ref(), "gen_ai.input.messages", messages);
     }
 
     /// What the caller was answered.
-    pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<Message>) {
+    pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<SpanMessage>) {
         capture(self.span.as_ref(), "gen_ai.output.messages", messages);
     }
 

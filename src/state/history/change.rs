@@ -19,7 +19,7 @@ use super::{AGENTS, Author, CURRENT, DEPLOY, HistoryFault, KUSTOMIZATION, RELEAS
 
 /// A change of one agent's history, which becomes one commit.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct HistoryChange {
     pub namespace: String,
     pub agent: String,
     pub author: Author,
@@ -52,7 +52,7 @@ pub(super) struct ChangeOutcome {
     pub is_new: bool,
 }
 
-impl Change {
+impl HistoryChange {
     pub(super) fn release(&self) -> Option<&str> {
         match &self.operation {
             Operation::Record { name, .. } => Some(name),
@@ -69,7 +69,7 @@ impl Head {
     /// Makes the change in memory. Without an effect there was nothing to change.
     pub(super) fn apply(
         &mut self,
-        change: &Change,
+        change: &HistoryChange,
         objects: &ObjectReader,
         batch: &mut ObjectBatch,
     ) -> Result<(ChangeOutcome, Option<CommitEffect>), HistoryFault> {
@@ -93,7 +93,7 @@ impl Head {
 
 struct Edit<'a> {
     head: &'a mut Head,
-    change: &'a Change,
+    change: &'a HistoryChange,
     objects: &'a ObjectReader,
     batch: &'a mut ObjectBatch,
     effect: CommitEffect,

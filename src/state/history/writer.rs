@@ -12,7 +12,7 @@ use gix::objs::Kind;
 
 use super::branch::Lock;
 use super::cache::{CommitEffect, Location};
-use super::change::{Change, ChangeOutcome};
+use super::change::{ChangeOutcome, HistoryChange};
 use super::message::Commit;
 use super::objects::ObjectReader;
 use super::pack::ObjectBatch;
@@ -34,7 +34,7 @@ const MAX_STATUS_FILES: usize = 256;
 
 /// A change in the queue.
 pub(super) struct PendingWrite {
-    pub change: Change,
+    pub change: HistoryChange,
     result: Mutex<Option<Result<ChangeOutcome, HistoryFault>>>,
     /// Whether the thread of this change writes the next group. Guarded with `wake`.
     is_leader: Mutex<bool>,
@@ -106,7 +106,7 @@ impl From<HistoryFault> for Stop {
 
 impl Repository {
     /// Makes a change. It is durable when this returns.
-    pub(super) fn submit(&self, change: Change) -> Result<ChangeOutcome, HistoryFault> {
+    pub(super) fn submit(&self, change: HistoryChange) -> Result<ChangeOutcome, HistoryFault> {
         let write = Arc::new(PendingWrite { change, result: Mutex::default(), is_leader: Mutex::default(), wake: Condvar::new() });
         {
             let mut queue = locked(&self.queue);
@@ -265,7 +265,7 @@ impl Repository {
     }
 
     /// The outcome of an earlier change that recorded a release of the same name.
-    fn find_recorded(&self, change: &Change, head: &Head, objects: &ObjectReader) -> Result<Option<ChangeOutcome>, HistoryFault> {
+    fn find_recorded(&self, change: &HistoryChange, head: &Head, objects: &ObjectReader) -> Result<Option<ChangeOutcome>, HistoryFault> {
         let Some(name) = change.release() else { return Ok(None) };
         let location = if let Some(location) = head.group_releases.get(name) {
             Some(location.clone())
@@ -295,7 +295,7 @@ impl Head {
         Ok(Self { commit, root, status_files, highest, group_releases, is_inconsistent: false })
     }
 
-    fn commit(&mut self, change: &Change, version: u64, batch: &mut ObjectBatch) -> Result<ObjectId, HistoryFault> {
+    fn commit(&mut self, change: &HistoryChange, version: u64, batch: &mut ObjectBatch) -> Result<ObjectId, HistoryFault> {
         let commit = Commit {
             tree: self.root.write(batch)?,
             parent: self.commit,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use slipway_database::knowledge::{
-    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
-    Listed, ModelUse, NewChunk, Place, Quota, Removal, Report, SearchQuery,
+    BaseSpec, Begun, ChangesCursor, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions,
+    KnowledgeReader, Listed, ModelUse, NewChunk, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -239,7 +239,7 @@ async fn a_place_in_a_list_of_changes_is_lost_when_all_is_needed() {
     assert_eq!(first.place(&this).await.unwrap(), None);
     first.keep_place(&this, "7").await.unwrap();
     assert_eq!(first.place(&this).await.unwrap(), None, "without a traversal there is none to move on");
-    let kept = |place: Option<Place>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
+    let kept = |place: Option<ChangesCursor>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
     let seven = Some(("7".to_owned(), true));
     traverse(&first, &this).await;
     assert_eq!(kept(first.place(&this).await.unwrap()), seven);

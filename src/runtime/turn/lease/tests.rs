@@ -13,7 +13,7 @@ use crate::policies::Policies;
 use crate::record::Recorder;
 use crate::settings::{self, Refusal};
 use crate::telemetry::Telemetry;
-use crate::turn::{Caller, Order, Said, TurnEvent, begin};
+use crate::turn::{CallerTrace, Order, Said, TurnEvent, begin};
 
 /// An agent with the store that these variables ask for.
 fn agent(variables: &[(&str, &str)]) -> Arc<Agent> {
@@ -32,7 +32,7 @@ fn order(message: &str) -> Order {
     Order {
         said: Said::InConversation { id: "conv_1".into(), message: message.into() },
         trace_id: "tr_1".into(),
-        caller: Caller::default(),
+        caller: CallerTrace::default(),
         cancel_with_client: false,
         with_suggestions: true,
         max_output_tokens: None,
