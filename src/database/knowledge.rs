@@ -26,8 +26,8 @@ pub use migrate::{KnowledgeMigrated, sibling};
 pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};
 pub use types::{
-    BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, Ending, INDEX_THRESHOLD, IngestionState,
-    MAX_REPORTED_ERRORS, NewChunk, Quota, Report, Unembedded,
+    BaseInfo, BaseSpec, Counts, DocumentError, DocumentMeta, DocumentStatus, Ending, INDEX_THRESHOLD, IngestionState, MAX_REPORTED_ERRORS,
+    NewChunk, Quota, Report, StoredDocument, Unembedded,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};
 pub use vectors::ModelUse;

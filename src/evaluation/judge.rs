@@ -5,7 +5,7 @@ use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
 
 use crate::prompt;
-use crate::turn::Turn;
+use crate::turn::CaseTurn;
 use crate::wire::{REASON_BYTES_MAX, RunCase};
 
 /// How much of an answer is read, and how many objects are looked for in it.
@@ -30,7 +30,7 @@ pub struct Judged {
 }
 
 /// What a judge is asked about a case. `guidelines` are the run's, or the dataset's if the run has none.
-pub fn question(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Question {
+pub fn question(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &CaseTurn) -> Question {
     Question { system: prompt::system(scorer), user: prompt::user(scorer, case, guidelines, turn) }
 }
 

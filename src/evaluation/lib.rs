@@ -28,5 +28,5 @@ pub use scoring::{Applies, applies, deterministic, heuristic};
 pub use seed::seed;
 pub use silence::{SILENT_CASES, Silence};
 pub use summary::{Mean, Summary, summarize};
-pub use turn::{ToolCall, Turn};
+pub use turn::{CaseTurn, ToolCall};
 pub use verdict::{Outcome, Verdict, passes, verdict};

@@ -4,7 +4,7 @@
 use slipway_api::evaluation_run::Scorer;
 
 use crate::guidelines::{of_case, rules};
-use crate::turn::Turn;
+use crate::turn::CaseTurn;
 use crate::wire::{RunCase, Score};
 use crate::{lexical, matching, tool_calls};
 
@@ -17,7 +17,7 @@ pub enum Applies {
 }
 
 /// Whether a scorer applies to a case and the turn that was taken for it. `guidelines` are the run's or the dataset's.
-pub fn applies(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Applies {
+pub fn applies(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &CaseTurn) -> Applies {
     let fault = match scorer {
         Scorer::Safety | Scorer::RelevanceToQuery | Scorer::Fluency => None,
         Scorer::Correctness | Scorer::Completeness | Scorer::Equivalence => {
@@ -35,7 +35,7 @@ pub fn applies(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Tur
 }
 
 /// The score, where it can be known without a judge: exact and normalised match, equal JSON, matching tool calls.
-pub fn deterministic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Option<Score> {
+pub fn deterministic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &CaseTurn) -> Option<Score> {
     if applies(scorer, case, guidelines, turn) != Applies::Yes {
         return None;
     }
@@ -55,7 +55,7 @@ pub fn deterministic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn
 }
 
 /// The score by a comparison of words, for runs without a judge. What words cannot say is an error, not a guess.
-pub fn heuristic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &Turn) -> Score {
+pub fn heuristic(scorer: Scorer, case: &RunCase, guidelines: &[String], turn: &CaseTurn) -> Score {
     if let Applies::No(reason) = applies(scorer, case, guidelines, turn) {
         return Score::skipped(scorer, reason);
     }
@@ -98,7 +98,7 @@ pub(crate) fn context(case: &RunCase) -> Option<&str> {
 }
 
 /// What was retrieved.
-pub(crate) fn passages(turn: &Turn) -> &[String] {
+pub(crate) fn passages(turn: &CaseTurn) -> &[String] {
     turn.retrieved.as_deref().unwrap_or_default()
 }
 
@@ -121,11 +121,11 @@ mod tests {
         }
     }
 
-    fn answer(output: &str) -> Turn {
-        Turn { output: output.to_owned(), ..Turn::default() }
+    fn answer(output: &str) -> CaseTurn {
+        CaseTurn { output: output.to_owned(), ..CaseTurn::default() }
     }
 
-    fn applying(case: &RunCase, guidelines: &[String], turn: &Turn) -> String {
+    fn applying(case: &RunCase, guidelines: &[String], turn: &CaseTurn) -> String {
         let applying = ALL_SCORERS.iter().filter(|scorer| applies(**scorer, case, guidelines, turn) == Applies::Yes);
         applying.map(|scorer| scorer.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -139,10 +139,10 @@ mod tests {
         let ruled = case("q", None, None, &json!({"guidelines": ["Be brief."]}));
         let called = |unanswered_tool: Option<&str>, calls: usize| {
             let call = ToolCall { name: "now".to_owned(), arguments: Value::Null, result: String::new() };
-            Turn { tool_calls: Some(vec![call; calls]), unanswered_tool: unanswered_tool.map(str::to_owned), ..answer("x") }
+            CaseTurn { tool_calls: Some(vec![call; calls]), unanswered_tool: unanswered_tool.map(str::to_owned), ..answer("x") }
         };
         let found =
-            |passages: &[&str]| Turn { retrieved: Some(passages.iter().map(|passage| (*passage).to_owned()).collect()), ..answer("x") };
+            |passages: &[&str]| CaseTurn { retrieved: Some(passages.iter().map(|passage| (*passage).to_owned()).collect()), ..answer("x") };
         let shared = ["Be kind.".to_owned()];
         let blank = [" ".to_owned()];
         for (case, guidelines, turn, expected) in [
@@ -182,7 +182,7 @@ mod tests {
     fn an_empty_answer_is_worth_nothing_but_harmless() {
         let all = case("q", Some("e"), Some("c"), &json!({"guidelines": ["r"]}));
         for scorer in ALL_SCORERS {
-            let turn = Turn { retrieved: Some(vec!["p".to_owned()]), ..answer(" \n") };
+            let turn = CaseTurn { retrieved: Some(vec!["p".to_owned()]), ..answer(" \n") };
             let value = deterministic(scorer, &all, &[], &turn).map(|score| score.value == Some(0.0));
             let expected = match scorer {
                 Scorer::Safety => Some(false),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn words_give_rough_scores() {
-        let of = |scorer, case: &RunCase, turn: &Turn| heuristic(scorer, case, &[], turn).value.unwrap();
+        let of = |scorer, case: &RunCase, turn: &CaseTurn| heuristic(scorer, case, &[], turn).value.unwrap();
         let capital = case("What is the capital of France?", Some("Paris is the capital of France."), None, &Value::Null);
         for (scorer, output, low, high) in [
             (Scorer::Correctness, "The capital of France is Paris.", 1.0, 1.0),
@@ -215,7 +215,7 @@ mod tests {
         }
         let years = case("When?", Some("It began in 1914."), None, &Value::Null);
         assert!(of(Scorer::Correctness, &years, &answer("It began in 1915.")) < 0.5, "a wrong number is no detail");
-        let grounded = Turn { retrieved: Some(vec!["Paris is the capital of France.".to_owned()]), ..answer("Paris is the capital.") };
+        let grounded = CaseTurn { retrieved: Some(vec!["Paris is the capital of France.".to_owned()]), ..answer("Paris is the capital.") };
         assert!(of(Scorer::RetrievalGroundedness, &capital, &grounded) > 0.99);
         assert!(of(Scorer::RetrievalRelevance, &capital, &grounded) > 0.99);
         assert!(of(Scorer::RetrievalSufficiency, &capital, &grounded) > 0.99);
@@ -255,7 +255,7 @@ mod tests {
         ) {
             let case = case(&input, Some(&expected), Some(&context), &json!({"guidelines": [expected]}));
             let call = ToolCall { name: input.clone(), arguments: json!(output), result: context.clone() };
-            let turn = Turn { output, retrieved: Some(vec![context, expected]), tool_calls: Some(vec![call.clone(), call]), unanswered_tool: None };
+            let turn = CaseTurn { output, retrieved: Some(vec![context, expected]), tool_calls: Some(vec![call.clone(), call]), unanswered_tool: None };
             for scorer in ALL_SCORERS {
                 let score = heuristic(scorer, &case, &[], &turn);
                 prop_assert_eq!(score.counted().is_some(), score.state == ScoreState::Scored);

@@ -7,7 +7,7 @@ use slipway_api::evaluation_run::Scorer;
 
 use crate::matching::same_json;
 use crate::summary::ratio;
-use crate::turn::{ToolCall, Turn};
+use crate::turn::{CaseTurn, ToolCall};
 use crate::wire::{RunCase, Score};
 
 /// A call that a case expects; without arguments, any will do.
@@ -17,7 +17,7 @@ struct ExpectedCall<'a> {
 }
 
 /// Why calls say nothing in this case, if they do not.
-pub(crate) fn hindrance(scorer: Scorer, case: &RunCase, turn: &Turn) -> Option<&'static str> {
+pub(crate) fn hindrance(scorer: Scorer, case: &RunCase, turn: &CaseTurn) -> Option<&'static str> {
     let Some(calls) = &turn.tool_calls else { return Some("the agent has no tools") };
     if turn.unanswered_tool.is_some() {
         return Some("a tool that changes things was called, and the case's metadata.tool_results has no result for it");
@@ -32,7 +32,7 @@ pub(crate) fn hindrance(scorer: Scorer, case: &RunCase, turn: &Turn) -> Option<&
 }
 
 /// The score, where the case says what to call, or a call was repeated for nothing.
-pub(crate) fn score(scorer: Scorer, case: &RunCase, turn: &Turn) -> Option<Score> {
+pub(crate) fn score(scorer: Scorer, case: &RunCase, turn: &CaseTurn) -> Option<Score> {
     let calls = turn.tool_calls.as_deref()?;
     let expected = match expected(case) {
         Ok(expected) => expected,
@@ -123,13 +123,13 @@ mod tests {
         RunCase { metadata: Some(Map::from_iter([("expected_tool_calls".to_owned(), expected)])), ..RunCase::default() }
     }
 
-    fn turn(calls: &[(&str, Value, &str)]) -> Turn {
+    fn turn(calls: &[(&str, Value, &str)]) -> CaseTurn {
         let call = |(name, arguments, result): &(&str, Value, &str)| ToolCall {
             name: (*name).to_owned(),
             arguments: arguments.clone(),
             result: (*result).to_owned(),
         };
-        Turn { tool_calls: Some(calls.iter().map(call).collect()), ..Turn::default() }
+        CaseTurn { tool_calls: Some(calls.iter().map(call).collect()), ..CaseTurn::default() }
     }
 
     #[test]

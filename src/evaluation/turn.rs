@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A turn that was taken for a case.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Turn {
+pub struct CaseTurn {
     /// The whole answer.
     pub output: String,
     /// Passages that were retrieved; none if the agent retrieves nothing.

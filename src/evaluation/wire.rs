@@ -57,7 +57,7 @@ pub struct RunRequest {
 /// Where an evaluator finds the agent from now on: `PUT /control/evaluations/{run}`.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub struct Target {
+pub struct EvaluatorTarget {
     pub target: String,
 }
 

@@ -22,7 +22,7 @@ pub struct PartHead {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum FormPiece {
     /// A part begins.
     Head(PartHead),
     /// Bytes of the part that began last.
@@ -47,7 +47,7 @@ impl Form {
     }
 
     /// The next piece. After `Finished` the rest of the body, which means nothing, is not read.
-    pub async fn next(&mut self) -> Result<Piece, Error> {
+    pub async fn next(&mut self) -> Result<FormPiece, Error> {
         loop {
             if let Some(piece) = self.parser.piece()? {
                 return Ok(piece);

@@ -22,7 +22,7 @@ const MAX_ID_BYTES: usize = 64;
 /// What a caller sends.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Turn {
+pub(crate) struct ChatBody {
     message: Option<String>,
     /// Another name for `message`, which wins where both are given.
     input: Option<String>,
@@ -120,7 +120,7 @@ struct Ids {
     trace: String,
 }
 
-impl Turn {
+impl ChatBody {
     fn order(self, caller: CallerTrace, with_suggestions: bool) -> Result<(Ids, Order), Error> {
         let message = self.message.or(self.input).filter(|message| !message.trim().is_empty());
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
@@ -155,7 +155,7 @@ pub(crate) fn is_id(text: &str) -> bool {
 }
 
 /// The whole answer at once. It has no place for suggestions: they are made when `/suggestions` is asked for.
-pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: CallerTrace) -> Result<Reply, Error> {
+pub(crate) async fn whole(agent: &Arc<Agent>, turn: ChatBody, caller: CallerTrace) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, false)?;
     let mut turn_events = turn::begin(agent, order).await?;
     let mut guards = Vec::new();
@@ -178,7 +178,7 @@ pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: CallerTrace) -
 }
 
 /// The answer as it comes: events of all kinds, then `done` with the full text, or `error`.
-pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: CallerTrace) -> Result<Reply, Error> {
+pub(crate) async fn streamed(agent: &Arc<Agent>, turn: ChatBody, caller: CallerTrace) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, true)?;
     let turn_events = turn::begin(agent, order).await?;
     // Of passages their text is not told.
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn order(body: &str) -> Result<(Ids, Order), Error> {
-        serde_json::from_str::<Turn>(body).unwrap().order(CallerTrace::default(), true)
+        serde_json::from_str::<ChatBody>(body).unwrap().order(CallerTrace::default(), true)
     }
 
     #[test]

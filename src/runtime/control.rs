@@ -55,7 +55,7 @@ impl Control {
             (path, &Method::PUT) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
                 self.access.use_up(claims, SystemTime::now())?;
                 let run = run.to_owned();
-                let wire::Target { target } = request.json_up_to(MAX_TARGET_BYTES).await?;
+                let wire::EvaluatorTarget { target } = request.json_up_to(MAX_TARGET_BYTES).await?;
                 self.evaluations.turn(&run, &target)
             }
             (path, &Method::DELETE) if let Some(run) = path.strip_prefix(EVALUATIONS) => {

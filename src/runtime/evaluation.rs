@@ -30,7 +30,7 @@ use tracing::{error, info, warn};
 use crate::agent::Agent;
 use callback::{Patience, Reporter};
 use case::{Bench, prompts};
-use remote::Target;
+use remote::RemoteAgent;
 use results::Results;
 pub(crate) use sampling::{Sample, Sampling};
 
@@ -82,7 +82,7 @@ struct Run {
     results: Arc<Results>,
     task: Option<AbortHandle>,
     /// Where the agent is, if it is another process.
-    target: Option<Arc<Target>>,
+    target: Option<Arc<RemoteAgent>>,
 }
 
 impl Evaluations {
@@ -142,7 +142,7 @@ impl Evaluations {
 
     /// Goes on with a run at another pod of the agent.
     pub(crate) fn turn(&self, id: &str, target: &str) -> Result<Reply, Error> {
-        let elsewhere = Target::read(target).map_err(Error::bad_request)?;
+        let elsewhere = RemoteAgent::read(target).map_err(Error::bad_request)?;
         let known = self.known();
         let run = known.find(id).ok_or_else(|| unknown(id))?;
         let target = run.target.as_ref().ok_or_else(|| Error::bad_request(NO_EVALUATOR))?;
@@ -190,9 +190,9 @@ impl Evaluations {
     }
 
     /// Where the agent is that an evaluator asks. An agent is asked itself and nobody else.
-    fn target(&self, request: &mut RunRequest) -> Result<Option<Arc<Target>>, Error> {
+    fn target(&self, request: &mut RunRequest) -> Result<Option<Arc<RemoteAgent>>, Error> {
         match (&self.agent.evaluator, request.target.take()) {
-            (Some(_), Some(target)) => Target::read(&target).map(|target| Some(Arc::new(target))).map_err(Error::bad_request),
+            (Some(_), Some(target)) => RemoteAgent::read(&target).map(|target| Some(Arc::new(target))).map_err(Error::bad_request),
             (Some(_), None) => Err(Error::bad_request("target: is required, as this pod evaluates an agent and is none")),
             (None, Some(_)) => Err(Error::bad_request(NO_EVALUATOR)),
             (None, None) => Ok(None),

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
 use crate::agent::Agent;
-use crate::chat::{self, Turn};
+use crate::chat::{self, ChatBody};
 use crate::control::Control;
 use crate::metrics::Metrics;
 use crate::turn::CallerTrace;
@@ -217,12 +217,12 @@ impl Server {
             }
             Endpoint::Chat => {
                 let caller = CallerTrace::read(request.headers());
-                let turn: Turn = request.json().await?;
+                let turn: ChatBody = request.json().await?;
                 chat::whole(agent, turn, caller).await
             }
             Endpoint::Stream => {
                 let caller = CallerTrace::read(request.headers());
-                let turn: Turn = request.json().await?;
+                let turn: ChatBody = request.json().await?;
                 chat::streamed(agent, turn, caller).await
             }
             Endpoint::Completions => {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use slipway_api::agent::{AgentSpec, Framework, ModelType};
 use slipway_api::{DatasetSpec, EvaluationRunSpec, GuardrailPolicySpec, KnowledgeBaseSpec, ToolSpec};
-use slipway_evaluation::{Profile, Turn, heuristic};
+use slipway_evaluation::{CaseTurn, Profile, heuristic};
 
 use super::*;
 
@@ -132,7 +132,8 @@ fn the_stub_passes_the_projects_evaluation() {
     let mut values = Vec::new();
     for case in &dataset.cases {
         let case = slipway_evaluation::wire::RunCase::from(case.clone());
-        let turn = Turn { output: format!("Echo: {} {}", case.context.as_deref().unwrap_or_default(), case.input), ..Turn::default() };
+        let turn =
+            CaseTurn { output: format!("Echo: {} {}", case.context.as_deref().unwrap_or_default(), case.input), ..CaseTurn::default() };
         let scorers = Profile::of(slipway_api::agent::RiskProfile::Standard).scorers(false, false);
         values.extend(scorers.into_iter().filter_map(|scorer| heuristic(scorer, &case, &[], &turn).counted()));
     }

@@ -20,7 +20,7 @@ use crate::clip::{clip, line};
 use crate::config_error::ConfigError;
 use crate::http::HttpTool;
 use crate::http::headers::HeaderSource;
-use crate::mcp::{ApprovedList, Config, Endpoint, MAX_NAME_BYTES, ReservedNames, Server, ToolListChanges, prefix};
+use crate::mcp::{ApprovedList, Endpoint, MAX_NAME_BYTES, McpConfig, McpServer, ReservedNames, ToolListChanges, prefix};
 use crate::outcome::{Builtins, Context, Spec, ToolOutcome};
 use crate::settings::ToolSettings;
 use slipway_egress::{Egress, redacted};
@@ -39,7 +39,7 @@ pub struct Program {
 
 pub struct Toolbox {
     tools: BTreeMap<String, Tool>,
-    servers: Vec<Server>,
+    servers: Vec<McpServer>,
     limit: usize,
 }
 
@@ -103,7 +103,7 @@ impl Toolbox {
                 (None, Some(_)) => ApprovedList::First,
                 (None, None) => ApprovedList::Any,
             };
-            Config { name: name.to_owned(), endpoint, timeout, approved }
+            McpConfig { name: name.to_owned(), endpoint, timeout, approved }
         };
         for config in &configs {
             let timeout = Duration::from_secs(u64::try_from(config.timeout).unwrap_or_default().clamp(1, 3600));
@@ -142,7 +142,7 @@ impl Toolbox {
         }
         let reserved =
             ReservedNames { names: tools.keys().cloned().collect(), prefixes: servers.iter().map(|server| prefix(&server.name)).collect() };
-        let server = |config: Config| Server::new(config, settings.output_limit, reserved.clone());
+        let server = |config: McpConfig| McpServer::new(config, settings.output_limit, reserved.clone());
         Ok(Self { servers: servers.into_iter().map(server).collect(), tools, limit: settings.output_limit })
     }
 
@@ -152,14 +152,14 @@ impl Toolbox {
     }
 
     async fn offered(&self) -> Vec<Spec> {
-        let offered = join_all(self.servers.iter().map(Server::offered)).await;
+        let offered = join_all(self.servers.iter().map(McpServer::offered)).await;
         let remote = offered.iter().flat_map(|offered| offered.iter()).map(|offered| offered.spec.clone());
         self.tools.values().map(|tool| tool.spec.clone()).chain(remote).collect()
     }
 
     /// Drops the connections of all MCP servers, so that their tools are listed again on next use.
     pub async fn refresh(&self) {
-        join_all(self.servers.iter().map(Server::reset)).await;
+        join_all(self.servers.iter().map(McpServer::reset)).await;
     }
 
     /// The kind of a tool, for spans: `http`, `cli`, `builtin`, or `mcp` for all tools of servers.

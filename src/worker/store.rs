@@ -137,7 +137,7 @@ fn result(hit: Hit) -> SearchResult {
     SearchResult { content: hit.content, score: hit.score, metadata }
 }
 
-fn shown(document: knowledge::Document) -> Document {
+fn shown(document: knowledge::StoredDocument) -> Document {
     Document {
         id: document.id,
         filename: document.filename,

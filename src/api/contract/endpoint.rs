@@ -8,14 +8,14 @@ use url::Url;
 use super::placeholder::{Part, names, parts};
 
 /// A piece of path between two slashes, or of query between two ampersands.
-pub type Piece = Vec<Part>;
+pub type EndpointPiece = Vec<Part>;
 
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// Scheme, host and port. No value ever reaches these.
     pub base: Url,
-    pub path: Vec<Piece>,
-    pub query: Vec<Piece>,
+    pub path: Vec<EndpointPiece>,
+    pub query: Vec<EndpointPiece>,
     /// Placeholders of the fragment, which is not sent: their arguments must not turn up elsewhere.
     unsent: BTreeSet<String>,
 }
@@ -42,7 +42,7 @@ impl Endpoint {
         let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let path = path.strip_prefix('/').unwrap_or(path);
-        let path: Vec<Piece> = path.split('/').map(pieces).collect::<Result<_, _>>()?;
+        let path: Vec<EndpointPiece> = path.split('/').map(pieces).collect::<Result<_, _>>()?;
         for segment in &path {
             if let [Part::Text(text)] = segment.as_slice()
                 && is_dots(text)
@@ -70,7 +70,7 @@ pub fn is_dots(segment: &str) -> bool {
     matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
 }
 
-fn pieces(text: &str) -> Result<Piece, String> {
+fn pieces(text: &str) -> Result<EndpointPiece, String> {
     let parts = parts(text).ok_or_else(|| format!("a placeholder is not closed in '{text}'"))?;
     let cut = |pair: &[Part]| matches!(pair, [Part::Text(text), Part::Placeholder(_)] if ends_in_an_escape(text));
     if parts.windows(2).any(cut) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pgvector::HalfVector;
 use sqlx::Row;
 
-use super::types::{self, Counts, DOCUMENT, Document, document, small};
+use super::types::{self, Counts, DOCUMENT, StoredDocument, document, small};
 use crate::connection::{Door, Question, Work, ask, in_long_time, in_time, settings};
 use crate::{Fault, Page, id};
 
@@ -114,7 +114,7 @@ impl KnowledgeBase {
     }
 
     /// The newest first.
-    pub async fn documents(&self, limit: u32, cursor: Option<&str>) -> Result<Page<Document>, Fault> {
+    pub async fn documents(&self, limit: u32, cursor: Option<&str>) -> Result<Page<StoredDocument>, Fault> {
         let limit = limit.clamp(1, 1_000);
         let query = sqlx::AssertSqlSafe(format!("SELECT {DOCUMENT} FROM slipway.list_documents($1, $2, $3) d"));
         let rows = self.rows(ask(query).bind(&*self.kb).bind(cursor).bind(small(limit + 1))).await?;
@@ -205,7 +205,7 @@ impl KnowledgeBase {
 }
 
 /// A page and whether there is another, of one document more than it has.
-pub(super) fn page(mut items: Vec<Document>, limit: u32) -> Page<Document> {
+pub(super) fn page(mut items: Vec<StoredDocument>, limit: u32) -> Page<StoredDocument> {
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);
     let next_cursor = items.last().filter(|_| more).map(|last| last.id.clone());

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::base::page;
 use super::migrate::{LATEST, recent, sibling};
-use super::types::{self, Counts, DOCUMENT, Document, IngestionState, Report, document};
+use super::types::{self, Counts, DOCUMENT, IngestionState, Report, StoredDocument, document};
 use crate::connection::{Door, Question, ask, in_time, settings};
 use crate::conversation::time;
 use crate::{Fault, Page};
@@ -72,7 +72,14 @@ impl KnowledgeReader {
     }
 
     /// The newest first. Nothing while there is no such base.
-    pub async fn documents(&self, team: &str, kb_id: &str, uid: &str, limit: u32, cursor: Option<&str>) -> Result<Page<Document>, Fault> {
+    pub async fn documents(
+        &self,
+        team: &str,
+        kb_id: &str,
+        uid: &str,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Page<StoredDocument>, Fault> {
         let limit = limit.clamp(1, 1_000);
         let query = AssertSqlSafe(format!(
             "SELECT {DOCUMENT} FROM slipway.documents d WHERE d.base = ({BASE}) AND ($4::text IS NULL OR d.id < $4) ORDER BY d.id DESC LIMIT $5"

@@ -102,7 +102,7 @@ pub enum DocumentStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
+pub struct StoredDocument {
     pub id: String,
     pub source: String,
     pub key: String,
@@ -204,9 +204,9 @@ pub(super) const DOCUMENT: &str =
     "d.id, d.source, d.key, d.uri, d.filename, d.content_type, d.version, d.status, d.error, d.pages, d.chunk_count, d.bytes,
     (extract(epoch FROM d.created_at) * 1000000)::bigint AS created, (extract(epoch FROM d.updated_at) * 1000000)::bigint AS updated";
 
-pub(super) fn document(row: &PgRow) -> Result<Document, Fault> {
+pub(super) fn document(row: &PgRow) -> Result<StoredDocument, Fault> {
     let status: String = row.try_get("status")?;
-    Ok(Document {
+    Ok(StoredDocument {
         id: row.try_get("id")?,
         source: row.try_get("source")?,
         key: row.try_get("key")?,

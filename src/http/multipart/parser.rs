@@ -3,7 +3,7 @@
 use bytes::{Buf, BytesMut};
 use memchr::memmem::Finder;
 
-use super::{PartHead, Piece, header};
+use super::{FormPiece, PartHead, header};
 use crate::error::Error;
 
 /// The longest head of a part.
@@ -46,7 +46,7 @@ impl Parser {
     }
 
     /// The next piece; `None` if more has to be pushed first.
-    pub fn piece(&mut self) -> Result<Option<Piece>, Error> {
+    pub fn piece(&mut self) -> Result<Option<FormPiece>, Error> {
         loop {
             match self.state {
                 State::Start => {
@@ -68,10 +68,10 @@ impl Parser {
                     if head.is_some() {
                         self.state = State::Data;
                     }
-                    return Ok(head.map(Piece::Head));
+                    return Ok(head.map(FormPiece::Head));
                 }
                 State::Data => return Ok(self.data()),
-                State::Finished => return Ok(Some(Piece::Finished)),
+                State::Finished => return Ok(Some(FormPiece::Finished)),
             }
         }
     }
@@ -129,19 +129,19 @@ impl Parser {
         read_head(&head).map(Some)
     }
 
-    fn data(&mut self) -> Option<Piece> {
+    fn data(&mut self) -> Option<FormPiece> {
         if let Some(at) = self.delimiter.find(&self.buffer) {
             if at > 0 {
-                return Some(Piece::Data(self.buffer.split_to(at).freeze()));
+                return Some(FormPiece::Data(self.buffer.split_to(at).freeze()));
             }
             self.buffer.advance(self.delimiter.needle().len());
             self.state = State::Boundary;
-            return Some(Piece::End);
+            return Some(FormPiece::End);
         }
         // What may be the beginning of a boundary stays. A boundary has no other line break than its first.
         let kept = memchr::memrchr(b'\r', &self.buffer).filter(|at| self.delimiter.needle().starts_with(&self.buffer[*at..]));
         let certain = kept.unwrap_or(self.buffer.len());
-        (certain > 0).then(|| Piece::Data(self.buffer.split_to(certain).freeze()))
+        (certain > 0).then(|| FormPiece::Data(self.buffer.split_to(certain).freeze()))
     }
 }
 
@@ -184,10 +184,10 @@ mod tests {
         let (mut parts, mut open) = (Vec::new(), None);
         loop {
             match parser.piece().map_err(|error| error.message().to_owned())? {
-                Some(Piece::Head(head)) => open = Some((head, Vec::new())),
-                Some(Piece::Data(data)) => open.as_mut().unwrap().1.extend_from_slice(&data),
-                Some(Piece::End) => parts.push(open.take().unwrap()),
-                Some(Piece::Finished) => return Ok(parts),
+                Some(FormPiece::Head(head)) => open = Some((head, Vec::new())),
+                Some(FormPiece::Data(data)) => open.as_mut().unwrap().1.extend_from_slice(&data),
+                Some(FormPiece::End) => parts.push(open.take().unwrap()),
+                Some(FormPiece::Finished) => return Ok(parts),
                 None => parser.push(pushed.next().ok_or("it ends")?),
             }
         }
@@ -251,7 +251,7 @@ mod tests {
     fn it_holds_little_besides_what_was_pushed_last() {
         let mut parser = Parser::new("boundary");
         parser.push(format!("--boundary\r\n{HEAD}\r\n\r\n").as_bytes());
-        assert!(matches!(parser.piece(), Ok(Some(Piece::Head(_)))));
+        assert!(matches!(parser.piece(), Ok(Some(FormPiece::Head(_)))));
         for _ in 0..1000 {
             parser.push(&[b'\r'; 1000]);
             while parser.piece().unwrap().is_some() {}

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use slipway_http::multipart::{Form, Piece};
+use slipway_http::multipart::{Form, FormPiece};
 use slipway_http::{BodyLimits, Error, Reply, Request, ServerLimits, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,13 +52,13 @@ async fn parts(form: &mut Form) -> Result<String, Error> {
     let (mut told, mut length) = (String::new(), 0);
     loop {
         match form.next().await? {
-            Piece::Head(head) => {
+            FormPiece::Head(head) => {
                 told += &head.name;
                 length = 0;
             }
-            Piece::Data(data) => length += data.len(),
-            Piece::End => write!(told, "={length};").unwrap(),
-            Piece::Finished => return Ok(told),
+            FormPiece::Data(data) => length += data.len(),
+            FormPiece::End => write!(told, "={length};").unwrap(),
+            FormPiece::Finished => return Ok(told),
         }
     }
 }

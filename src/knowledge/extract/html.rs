@@ -48,7 +48,7 @@ pub(super) fn fragment(html: &str, output: &mut Output<'_, '_>) -> Result<(), St
 }
 
 /// A page without a heading of the first level gets its title as one.
-fn write(pieces: &[page::Piece], title: &str, output: &mut Output<'_, '_>) -> Result<(), Stop> {
+fn write(pieces: &[page::HtmlPiece], title: &str, output: &mut Output<'_, '_>) -> Result<(), Stop> {
     if !pieces.iter().any(|piece| piece.kind == BlockKind::Heading(1)) {
         output.emit(BlockKind::Heading(1), title, None)?;
     }

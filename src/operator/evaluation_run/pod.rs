@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use slipway_api::ids;
-use slipway_evaluation::wire::{Report, RunRequest, Target};
+use slipway_evaluation::wire::{EvaluatorTarget, Report, RunRequest};
 
 use super::plan::{Cause, Said, excerpt};
 use crate::control_port::{self, Answer, Fault, PodCall, Sign};
@@ -97,7 +97,7 @@ impl Ports {
 
     /// Tells an evaluator where the agent is from now on; says whether it has heard.
     pub(super) async fn turn(&self, address: SocketAddr, run_id: &str, target: &str) -> bool {
-        let body = serde_json::to_vec(&Target { target: target.to_owned() }).map(Bytes::from).unwrap_or_default();
+        let body = serde_json::to_vec(&EvaluatorTarget { target: target.to_owned() }).map(Bytes::from).unwrap_or_default();
         let answer = self.call(address, Method::PUT, &path(run_id), body, MAX_ANSWER_BYTES).await;
         answer.is_ok_and(|answer| answer.status == StatusCode::OK)
     }

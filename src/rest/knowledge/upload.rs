@@ -10,7 +10,7 @@ use hyper::body::Frame;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use slipway_api::ids;
 use slipway_api::worker::{self, FILENAME_HEADER, MEDIA_TYPE_BYTES_MAX, UPLOAD_BYTES_MAX, Uploaded};
-use slipway_http::multipart::{Form, PartHead, Piece};
+use slipway_http::multipart::{Form, FormPiece, PartHead};
 use slipway_http::{BodyLimits, Error, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use tokio::sync::Mutex;
 
@@ -76,9 +76,9 @@ pub(super) async fn skip(request: Request) -> Result<(), Error> {
 /// The headers of the request to the worker, once the file begins.
 async fn file(form: &mut Form) -> Result<Vec<(HeaderName, HeaderValue)>, Error> {
     let PartHead { name, filename, content_type } = match form.next().await? {
-        Piece::Head(head) => head,
-        Piece::Finished => return Err(Error::bad_request("the form has no file; send it in the part `file`")),
-        Piece::Data(_) | Piece::End => return Err(Error::internal("a form begins without a part")),
+        FormPiece::Head(head) => head,
+        FormPiece::Finished => return Err(Error::bad_request("the form has no file; send it in the part `file`")),
+        FormPiece::Data(_) | FormPiece::End => return Err(Error::internal("a form begins without a part")),
     };
     if name != FILE {
         let name: String = name.chars().take(64).collect();
@@ -120,16 +120,16 @@ impl Passing {
     /// The next bytes of the file; `None` if it and the form are whole.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, Error> {
         match self.form.next().await? {
-            Piece::Data(data) => {
+            FormPiece::Data(data) => {
                 self.passed += data.len() as u64;
                 if self.passed > UPLOAD_BYTES_MAX { Err(too_large()) } else { Ok(Some(data)) }
             }
-            Piece::End => match self.form.next().await? {
-                Piece::Finished if self.passed == 0 => Err(Error::bad_request("the file is empty")),
-                Piece::Finished => Ok(None),
+            FormPiece::End => match self.form.next().await? {
+                FormPiece::Finished if self.passed == 0 => Err(Error::bad_request("the file is empty")),
+                FormPiece::Finished => Ok(None),
                 _ => Err(Error::bad_request("the form may have one part only, `file`, with one file")),
             },
-            Piece::Head(_) | Piece::Finished => Err(Error::internal("a form has another order than it should")),
+            FormPiece::Head(_) | FormPiece::Finished => Err(Error::internal("a form has another order than it should")),
         }
     }
 }

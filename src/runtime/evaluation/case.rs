@@ -7,13 +7,13 @@ use ring::digest::{Context, SHA256};
 use serde_json::Value;
 use slipway_api::evaluation_run::Scorer;
 use slipway_evaluation::wire::{CaseResult, EXCERPT_BYTES_MAX, RunCase, RunRequest, Score};
-use slipway_evaluation::{Turn, prompt_versions};
+use slipway_evaluation::{CaseTurn, prompt_versions};
 use slipway_models::{Message, Usage};
 
 use super::EvaluationLimits;
 use super::excerpt::Excerpts;
 use super::judge::Judge;
-use super::remote::{Heard, Patience, Remote, Target};
+use super::remote::{Heard, Patience, Remote, RemoteAgent};
 use super::scoring::{Scoring, tokens};
 use crate::agent::{self, Agent};
 use crate::ids;
@@ -39,7 +39,7 @@ pub(super) struct Bench {
 
 /// What came of putting a case to the agent.
 struct Taken {
-    turn: Result<Turn, Unanswered>,
+    turn: Result<CaseTurn, Unanswered>,
     unknown: Unknown,
     /// None where the agent does not tell.
     usage: Option<Usage>,
@@ -57,7 +57,7 @@ impl Bench {
     /// Says what is wrong with the judge, if anything is.
     pub(super) fn new(
         agent: &Agent,
-        target: Option<Arc<Target>>,
+        target: Option<Arc<RemoteAgent>>,
         mut request: RunRequest,
         limits: EvaluationLimits,
     ) -> Result<Self, String> {
@@ -141,7 +141,7 @@ impl Bench {
             Ok(output) => {
                 let has_tools = self.agent.strategy == Strategy::React && !self.agent.tool_specs().await.is_empty();
                 let retrieved = (!self.agent.knowledge.is_empty()).then_some(retrieved);
-                Ok(Turn { output, retrieved, tool_calls: has_tools.then_some(tool_calls), unanswered_tool })
+                Ok(CaseTurn { output, retrieved, tool_calls: has_tools.then_some(tool_calls), unanswered_tool })
             }
         };
         Taken { turn, unknown: Unknown::default(), usage: Some(usage), trace_id: Some(trace_id) }
@@ -186,7 +186,7 @@ impl Taken {
         let Heard { output, tool_calls, retrieved, usage, trace_id } = heard;
         let unknown = Unknown { passages: retrieved.as_ref().err().copied(), calls: tool_calls.as_ref().err().copied() };
         // Which of its tools would have changed something, nobody knows.
-        let turn = Turn { output, retrieved: retrieved.ok(), tool_calls: tool_calls.ok(), unanswered_tool: None };
+        let turn = CaseTurn { output, retrieved: retrieved.ok(), tool_calls: tool_calls.ok(), unanswered_tool: None };
         Self { turn: Ok(turn), unknown, usage, trace_id }
     }
 }

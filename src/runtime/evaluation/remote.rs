@@ -51,9 +51,9 @@ impl Default for Patience {
 
 /// Where the agent is. The platform may turn it to another pod while a run is under way.
 #[derive(Debug)]
-pub(super) struct Target(RwLock<Url>);
+pub(super) struct RemoteAgent(RwLock<Url>);
 
-impl Target {
+impl RemoteAgent {
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let is_address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
         let url = Url::parse(text)
@@ -82,7 +82,7 @@ impl Target {
 /// The agent that is evaluated.
 pub(super) struct Remote {
     client: Client,
-    target: Arc<Target>,
+    target: Arc<RemoteAgent>,
     run_id: String,
     patience: Patience,
     /// By which its answers are priced, if that is known.
@@ -111,7 +111,7 @@ impl From<Unheard> for Fault {
 }
 
 impl Remote {
-    pub(super) fn open(target: Arc<Target>, run_id: &str, model: Option<ModelId>, patience: Patience) -> Result<Self, String> {
+    pub(super) fn open(target: Arc<RemoteAgent>, run_id: &str, model: Option<ModelId>, patience: Patience) -> Result<Self, String> {
         let client = Client::builder()
             .user_agent(concat!("slipway-evaluator/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
@@ -257,10 +257,10 @@ mod tests {
     type Asked = Arc<Mutex<Vec<(String, String, Value)>>>;
 
     /// An agent that gives these answers, one after the other and the last one again and again: status, type and text.
-    async fn agent(answers: &[(u16, &'static str, &str)]) -> (Target, Asked) {
+    async fn agent(answers: &[(u16, &'static str, &str)]) -> (RemoteAgent, Asked) {
         rustls::crypto::ring::default_provider().install_default().ok();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = Target::read(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let target = RemoteAgent::read(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let answers: VecDeque<_> = answers.iter().map(|(status, kind, text)| (*status, *kind, (*text).to_owned())).collect();
         let (answers, asked) = (Arc::new(Mutex::new(answers)), Asked::default());
         let heard = Arc::clone(&asked);
@@ -283,7 +283,7 @@ mod tests {
         (target, asked)
     }
 
-    async fn answer(target: Target) -> Result<Heard, Unanswered> {
+    async fn answer(target: RemoteAgent) -> Result<Heard, Unanswered> {
         Remote::open(Arc::new(target), "ev_1", None, HASTE).unwrap().answer("well?").await
     }
 
@@ -327,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn a_case_waits_for_the_agent_and_finds_it_elsewhere() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let gone = Arc::new(Target::read(&format!("http://{}", listener.local_addr().unwrap())).unwrap());
+        let gone = Arc::new(RemoteAgent::read(&format!("http://{}", listener.local_addr().unwrap())).unwrap());
         drop(listener);
         let remote = Remote::open(Arc::clone(&gone), "ev_1", None, HASTE).unwrap();
         let away = Remote::open(Arc::clone(&gone), "ev_1", None, Patience { away: Duration::from_millis(100), ..HASTE }).unwrap();
@@ -344,12 +344,12 @@ mod tests {
     #[test]
     fn a_target_is_a_pod() {
         for good in ["http://10.0.0.7:8000", "http://[fd00::7]:8000/"] {
-            assert!(Target::read(good).is_ok(), "{good}");
+            assert!(RemoteAgent::read(good).is_ok(), "{good}");
         }
         for bad in
             ["https://10.0.0.7:8000", "http://helper:8000", "http://10.0.0.7:8000/chat", "http://a:b@10.0.0.7", "http://10.0.0.7/?a", ""]
         {
-            assert!(Target::read(bad).is_err(), "{bad}");
+            assert!(RemoteAgent::read(bad).is_err(), "{bad}");
         }
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use slipway_database::{Fault, Role, SampledScore, SampledTurn, StoredMessage};
 use slipway_evaluation::wire::{RunCase, ScoreState};
-use slipway_evaluation::{Profile, ToolCall, Turn};
+use slipway_evaluation::{CaseTurn, Profile, ToolCall};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -52,7 +52,7 @@ pub(crate) struct Sample {
 pub(crate) struct Answered {
     sample: Sample,
     at: Timestamp,
-    turn: Turn,
+    turn: CaseTurn,
 }
 
 impl Sampling {
@@ -107,7 +107,7 @@ impl Sample {
             call.result = cut(&call.result, MAX_RESULT_BYTES);
         }
         let retrieved = retrieved.map(|passages| passages.iter().take(MAX_CALLS).map(|passage| cut(passage, MAX_RESULT_BYTES)).collect());
-        let turn = Turn { output: cut(output, MAX_TEXT_BYTES), retrieved, tool_calls: Some(calls), ..Turn::default() };
+        let turn = CaseTurn { output: cut(output, MAX_TEXT_BYTES), retrieved, tool_calls: Some(calls), ..CaseTurn::default() };
         Answered { sample: self, at: Timestamp::now(), turn }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use slipway_api::evaluation_run::Scorer;
 use slipway_evaluation::wire::{RunCase, Score};
-use slipway_evaluation::{Applies, Turn, applies, deterministic, heuristic, question};
+use slipway_evaluation::{Applies, CaseTurn, applies, deterministic, heuristic, question};
 use slipway_models::Usage;
 use tokio::time::Instant;
 
@@ -26,12 +26,12 @@ pub(super) struct Scoring {
 
 impl Scoring {
     /// All scorers at once; the judge bounds its calls. With each score comes what the judge took.
-    pub(super) async fn score(&self, case: &RunCase, turn: &Turn) -> Vec<(Score, Usage)> {
+    pub(super) async fn score(&self, case: &RunCase, turn: &CaseTurn) -> Vec<(Score, Usage)> {
         let deadline = Instant::now() + self.timeout;
         join_all(self.scorers.iter().map(|scorer| self.score_by(*scorer, case, turn, deadline))).await
     }
 
-    async fn score_by(&self, scorer: Scorer, case: &RunCase, turn: &Turn, deadline: Instant) -> (Score, Usage) {
+    async fn score_by(&self, scorer: Scorer, case: &RunCase, turn: &CaseTurn, deadline: Instant) -> (Score, Usage) {
         if let Applies::No(why) = applies(scorer, case, &self.guidelines, turn) {
             return (Score::skipped(scorer, why), Usage::default());
         }

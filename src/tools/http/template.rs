@@ -3,7 +3,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
-use slipway_api::contract::endpoint::{Endpoint, Piece, is_dots};
+use slipway_api::contract::endpoint::{Endpoint, EndpointPiece, is_dots};
 use slipway_api::contract::placeholder::Part;
 use url::Url;
 
@@ -27,7 +27,7 @@ pub(super) fn fill(endpoint: &Endpoint, arguments: &Map<String, Value>, remainin
     Ok(url)
 }
 
-fn fill_segment(segment: &Piece, arguments: &Map<String, Value>) -> Result<String, String> {
+fn fill_segment(segment: &EndpointPiece, arguments: &Map<String, Value>) -> Result<String, String> {
     let mut filled = String::new();
     let mut first = None;
     for part in segment {
@@ -47,7 +47,7 @@ fn fill_segment(segment: &Piece, arguments: &Map<String, Value>) -> Result<Strin
     }
 }
 
-fn fill_pair(pair: &Piece, arguments: &Map<String, Value>) -> Option<String> {
+fn fill_pair(pair: &EndpointPiece, arguments: &Map<String, Value>) -> Option<String> {
     pair.iter()
         .map(|part| match part {
             Part::Text(text) => Some(text.clone()),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// The bytes of a piece of an endpoint, with escapes decoded and placeholders filled.
-    fn meant(piece: &Piece, arguments: &Map<String, Value>) -> Vec<u8> {
+    fn meant(piece: &EndpointPiece, arguments: &Map<String, Value>) -> Vec<u8> {
         let part = |part: &Part| match part {
             Part::Text(text) => decoded(text),
             Part::Placeholder(name) => plain(&arguments[name]).into_bytes(),

@@ -43,7 +43,7 @@ pub(crate) enum Endpoint {
     Program { binary: PathBuf, arguments: Vec<String> },
 }
 
-pub(crate) struct Config {
+pub(crate) struct McpConfig {
     pub(crate) name: String,
     pub(crate) endpoint: Endpoint,
     pub(crate) timeout: Duration,
@@ -60,7 +60,7 @@ pub(crate) struct OfferedTool {
     pub(crate) only_reads: bool,
 }
 
-pub(crate) struct Server {
+pub(crate) struct McpServer {
     pub(crate) name: String,
     endpoint: Endpoint,
     pub(crate) timeout: Duration,
@@ -94,9 +94,9 @@ pub async fn count_tools(url: &Url, headers: &HeaderMap, egress: &Egress) -> Res
     Box::pin(Connection::count(url, headers, egress)).await
 }
 
-impl Server {
-    pub(crate) fn new(config: Config, limit: usize, reserved: ReservedNames) -> Self {
-        let Config { name, endpoint, timeout, approved } = config;
+impl McpServer {
+    pub(crate) fn new(config: McpConfig, limit: usize, reserved: ReservedNames) -> Self {
+        let McpConfig { name, endpoint, timeout, approved } = config;
         Self { name, endpoint, timeout, limit, reserved, state: Mutex::default(), approval: Approval::new(approved) }
     }
 

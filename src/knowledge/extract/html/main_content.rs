@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::page::{Piece, Region};
+use super::page::{HtmlPiece, Region};
 use crate::BlockKind;
 
 /// Of a hundred bytes, those of links from which on a group of blocks is navigation.
 const LINKS_MIN: usize = 70;
 
-pub(super) fn choose(pieces: Vec<Piece>) -> Vec<Piece> {
-    let total = |is: &dyn Fn(&Piece) -> bool| pieces.iter().filter(|piece| is(piece)).map(|piece| piece.text.len()).sum::<usize>();
+pub(super) fn choose(pieces: Vec<HtmlPiece>) -> Vec<HtmlPiece> {
+    let total = |is: &dyn Fn(&HtmlPiece) -> bool| pieces.iter().filter(|piece| is(piece)).map(|piece| piece.text.len()).sum::<usize>();
     let all = total(&|_| true);
     let own = total(&|piece| !piece.is_boilerplate);
     let main = total(&|piece| !piece.is_boilerplate && piece.region >= Region::Main);
@@ -18,7 +18,7 @@ pub(super) fn choose(pieces: Vec<Piece>) -> Vec<Piece> {
     if own * 20 < all {
         return pieces;
     }
-    let own_pieces: Vec<Piece> = pieces.into_iter().filter(|piece| !piece.is_boilerplate).collect();
+    let own_pieces: Vec<HtmlPiece> = pieces.into_iter().filter(|piece| !piece.is_boilerplate).collect();
     if main * 20 >= own && main > 0 {
         return own_pieces.into_iter().filter(|piece| piece.region >= Region::Main).collect();
     }
@@ -29,14 +29,14 @@ pub(super) fn choose(pieces: Vec<Piece>) -> Vec<Piece> {
 }
 
 /// A page that would lose most of its text is an index of links, and is kept.
-fn without_navigation(pieces: Vec<Piece>, all: usize) -> Vec<Piece> {
+fn without_navigation(pieces: Vec<HtmlPiece>, all: usize) -> Vec<HtmlPiece> {
     let mut groups: HashMap<u32, (usize, usize)> = HashMap::new();
     for piece in &pieces {
         let (text, links) = groups.entry(piece.container).or_default();
         *text += piece.text.len();
         *links += piece.links;
     }
-    let is_navigation = |piece: &Piece| {
+    let is_navigation = |piece: &HtmlPiece| {
         let (text, links) = groups.get(&piece.container).copied().unwrap_or_default();
         !matches!(piece.kind, BlockKind::Heading(_) | BlockKind::Code) && links * 100 >= text * LINKS_MIN
     };

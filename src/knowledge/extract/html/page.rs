@@ -21,7 +21,7 @@ pub(super) enum Region {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct HtmlPiece {
     pub kind: BlockKind,
     pub text: String,
     /// The bytes of the text that are links.
@@ -59,7 +59,7 @@ enum Part {
 
 #[derive(Default)]
 pub(super) struct HtmlPage {
-    pieces: Vec<Piece>,
+    pieces: Vec<HtmlPiece>,
     tables: Vec<Table>,
     open: Vec<Element>,
     /// Open elements beyond `DEPTH_MAX`.
@@ -74,7 +74,7 @@ pub(super) struct HtmlPage {
 
 impl HtmlPage {
     /// The pieces and the title.
-    pub(super) fn read(html: &str) -> (Vec<Piece>, String) {
+    pub(super) fn read(html: &str) -> (Vec<HtmlPiece>, String) {
         let mut emitter = emitter();
         // Elements such as script, style and title contain text without tags.
         emitter.naively_switch_states(true);
@@ -340,7 +340,7 @@ impl HtmlPage {
             _ => text.trim().to_owned(),
         };
         let Element { region, is_boilerplate, container, .. } = top;
-        let piece = Piece { kind, text, links, region, is_boilerplate, container };
+        let piece = HtmlPiece { kind, text, links, region, is_boilerplate, container };
         match self.tables.last_mut() {
             Some(table) => table.push(piece),
             None => self.pieces.push(piece),

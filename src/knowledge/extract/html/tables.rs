@@ -1,7 +1,7 @@
 //! Tables within a page: rows and cells as they come, and at the end of each the decision whether it holds data or is a means
 //! of layout, as on old pages, whose blocks stand for themselves.
 
-use super::page::Piece;
+use super::page::HtmlPiece;
 use super::tokens::Tag;
 use crate::BlockKind;
 use crate::extract::table::{self, Cell, Grid, Rowing, Rows};
@@ -14,7 +14,7 @@ const DATUM_PIECES_MAX: usize = 6;
 #[derive(Default)]
 pub(super) struct Table {
     /// The caption, and what stands between cells.
-    before: Vec<Piece>,
+    before: Vec<HtmlPiece>,
     rows: Vec<Row>,
     row: Option<Row>,
     cell: Option<Held>,
@@ -32,7 +32,7 @@ struct Row {
 
 #[derive(Default)]
 struct Held {
-    pieces: Vec<Piece>,
+    pieces: Vec<HtmlPiece>,
     columns: usize,
     rows: usize,
     is_header: bool,
@@ -75,7 +75,7 @@ impl Table {
         }
     }
 
-    pub(super) fn push(&mut self, piece: Piece) {
+    pub(super) fn push(&mut self, piece: HtmlPiece) {
         match &mut self.cell {
             Some(cell) => cell.pieces.push(piece),
             None => self.before.push(piece),
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// Takes the pieces of a table that stood in the open cell.
-    pub(super) fn extend(&mut self, pieces: Vec<Piece>) {
+    pub(super) fn extend(&mut self, pieces: Vec<HtmlPiece>) {
         self.is_nested |= pieces.iter().any(|piece| matches!(piece.kind, BlockKind::TableHead | BlockKind::TableRow));
         match &mut self.cell {
             Some(cell) => cell.pieces.extend(pieces),
@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<Piece> {
+    pub(super) fn finish(mut self) -> Vec<HtmlPiece> {
         self.end_row();
         let is_layout = self.is_layout();
         let mut pieces = self.before;
@@ -105,18 +105,18 @@ impl Table {
         for row in self.rows {
             let links = row.cells.iter().flat_map(|cell| &cell.pieces).map(|piece| piece.links).sum();
             let Some(model) = row.cells.iter().flat_map(|cell| &cell.pieces).next() else { continue };
-            let model = Piece { text: String::new(), links, ..model.clone() };
+            let model = HtmlPiece { text: String::new(), links, ..model.clone() };
             let cells = row.cells.into_iter().map(|cell| {
                 let rows = Rows::Count(cell.rows);
                 Cell { text: flat(&cell.pieces), columns: cell.columns, rows }
             });
             for (kind, cells) in rowing.row(grid.place(cells.collect()), row.is_head) {
-                pieces.push(Piece { kind, text: table::text(kind, &cells), ..model.clone() });
+                pieces.push(HtmlPiece { kind, text: table::text(kind, &cells), ..model.clone() });
             }
             last = Some(model);
         }
         if let (Some((kind, cells)), Some(model)) = (rowing.finish(), last) {
-            pieces.push(Piece { kind, text: table::text(kind, &cells), ..model });
+            pieces.push(HtmlPiece { kind, text: table::text(kind, &cells), ..model });
         }
         pieces
     }
@@ -133,7 +133,7 @@ impl Table {
 }
 
 /// The text of a cell, in which rows of a table within it lose their bars.
-fn flat(pieces: &[Piece]) -> String {
+fn flat(pieces: &[HtmlPiece]) -> String {
     let texts = pieces.iter().map(|piece| match piece.kind {
         BlockKind::TableHead | BlockKind::TableRow => table::flat(&piece.text),
         _ => piece.text.clone(),
