@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::finding::{Action, Block, Finding, GuardName, Side, Verdict};
 use crate::injection::Injection;
 use crate::limits::{Breach, Budget, GuardLimits, Ledger, Spent, TurnCheck};
-use crate::phrases::Progress;
+use crate::phrases::MatchState;
 use crate::policy::{Demand, Policy};
 use crate::ruled::{Ruled, Rules};
 use crate::runs::RunSplitter;
@@ -268,7 +268,7 @@ impl TextGuards {
         if self.topics.is_none() && injection.is_none() {
             return;
         }
-        let mut topics = self.topics.as_ref().map(|topics| (topics, Progress::default()));
+        let mut topics = self.topics.as_ref().map(|topics| (topics, MatchState::default()));
         let mut each = |word: &[u8], span: Range<usize>| {
             if let Some((topics, progress)) = &mut topics {
                 topics.word(progress, word, &span, |topic, span, demand| findings.push(demanded(topic, span, demand)));

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::hidden::hidden;
-use crate::phrases::{Lexicon, Progress};
+use crate::phrases::{Lexicon, MatchState};
 use crate::words::Words;
 
 /// Delimiters of messages in the formats of models.
@@ -38,7 +38,7 @@ pub(crate) struct Injection {
 pub(crate) struct InjectionReader<'a> {
     injection: &'a Injection,
     evidence: Evidence,
-    progress: Progress,
+    progress: MatchState,
     spaced: SpacedLetters,
     /// The span in the outer text of the hidden text that is being read.
     place: Option<Range<usize>>,
@@ -61,7 +61,7 @@ impl Injection {
 
     pub(crate) fn reading(&self) -> InjectionReader<'_> {
         let evidence = Evidence { counted: vec![false; self.lexicon.rules.len()], ..Evidence::default() };
-        InjectionReader { injection: self, evidence, progress: Progress::default(), spaced: SpacedLetters::default(), place: None }
+        InjectionReader { injection: self, evidence, progress: MatchState::default(), spaced: SpacedLetters::default(), place: None }
     }
 }
 
@@ -82,7 +82,7 @@ impl InjectionReader<'_> {
         delimiters(text, &mut self.evidence);
         for (hidden, span) in hidden(text) {
             let before = self.evidence.weight;
-            self.progress = Progress::default();
+            self.progress = MatchState::default();
             self.place = Some(span.clone());
             let mut words = Words::default();
             let mut each = |word: &[u8], span: Range<usize>| self.word(word, &span);

@@ -58,7 +58,7 @@ pub(crate) struct Rule {
 
 /// The state of all rules in one text.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct MatchState {
     word: u32,
     cells: Vec<Cell>,
     /// Buffers for the classes of one word, and for the cells that it changes.
@@ -168,7 +168,7 @@ impl Lexicon {
     }
 
     /// Calls `each` for the rules that a word completes, with their spans.
-    pub(crate) fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&Rule, Range<usize>)) {
+    pub(crate) fn word(&self, progress: &mut MatchState, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&Rule, Range<usize>)) {
         progress.word += 1;
         let head = head(word);
         let mut next = self.buckets[bucket(head)];
@@ -228,7 +228,7 @@ mod tests {
 
     fn hits(lexicon: &str, text: &str) -> Vec<(String, String)> {
         let lexicon = Lexicon::read(lexicon).unwrap();
-        let (mut words, mut progress, mut hits) = (Words::default(), Progress::default(), Vec::new());
+        let (mut words, mut progress, mut hits) = (Words::default(), MatchState::default(), Vec::new());
         let mut each = |word: &[u8], span| {
             lexicon.word(&mut progress, word, &span, |rule, span| hits.push((rule.kind.to_string(), text[span].to_owned())));
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::phrases::{Lexicon, Progress};
+use crate::phrases::{Lexicon, MatchState};
 use crate::policy::Demand;
 use crate::settings::{self, KNOWN_TOPICS, Topic};
 use crate::words::Words;
@@ -27,7 +27,7 @@ const MAX_PHRASE_WORDS: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct TopicReader {
     words: Words,
-    progress: Progress,
+    progress: MatchState,
 }
 
 impl Topics {
@@ -99,7 +99,7 @@ impl Topics {
     /// Reads one word, for callers that split text themselves.
     pub(crate) fn word(
         &self,
-        progress: &mut Progress,
+        progress: &mut MatchState,
         word: &[u8],
         span: &Range<usize>,
         mut each: impl FnMut(&str, Range<usize>, &Demand),

@@ -6,13 +6,13 @@ use slipway_api::worker::{DeliverReply, DeliverRequest, DeliveryOutcome};
 use slipway_knowledge::source::retry_after;
 
 use crate::exchange::{Line, ServerAnswer};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Reason};
 use crate::{part, slack, spec, webhook};
 
 pub(crate) async fn send(request: &DeliverRequest, line: &Line<'_>) -> Result<ServerAnswer, ConnectionFault> {
     let spec = spec(request.kind, &request.config)?;
-    let login = Login::new(&request.credentials);
+    let login = IntegrationLogin::new(&request.credentials);
     let call = match request.kind {
         IntegrationType::Webhook => webhook::message(&part(spec.webhook)?, &login, &request.message_id, &request.body)?,
         IntegrationType::Slack => slack::message(&part(spec.slack)?, &login, &request.body)?,

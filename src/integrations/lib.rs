@@ -30,7 +30,7 @@ use tracing::info;
 use url::Url;
 
 use exchange::Line;
-use login::Login;
+use login::IntegrationLogin;
 use outcome::{ConnectionFault, Reason};
 
 /// From the first request of a test or a delivery to the last answer.
@@ -100,7 +100,7 @@ pub async fn deliver(request: &DeliverRequest, outbound: &Outbound) -> DeliverRe
 
 async fn ask(request: &ProbeRequest, line: &Line<'_>, outbound: &Outbound) -> Result<String, ConnectionFault> {
     let spec = spec(request.kind, &request.config)?;
-    let login = Login::new(&request.credentials);
+    let login = IntegrationLogin::new(&request.credentials);
     match request.kind {
         IntegrationType::Local => {
             Err(ConnectionFault::new(Reason::Invalid, "a folder of the team's volume is looked at by a Job, not by the worker"))

@@ -8,9 +8,9 @@ use reqwest::header::HeaderValue;
 
 use crate::outcome::{ConnectionFault, Reason};
 
-pub(crate) struct Login<'a>(&'a BTreeMap<String, String>);
+pub(crate) struct IntegrationLogin<'a>(&'a BTreeMap<String, String>);
 
-impl<'a> Login<'a> {
+impl<'a> IntegrationLogin<'a> {
     pub(crate) fn new(data: &'a BTreeMap<String, String>) -> Self {
         Self(data)
     }

@@ -6,12 +6,12 @@ use slipway_api::integration::McpIntegration;
 use slipway_tools::{McpFault, count_tools};
 
 use crate::exchange::{self, Line};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Reason, Subject};
 
 const SERVER: &str = "an MCP server";
 
-pub(crate) async fn ask(config: &McpIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+pub(crate) async fn ask(config: &McpIntegration, login: &IntegrationLogin<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let invalid = |message: &str| ConnectionFault::new(Reason::Invalid, message);
     let url = exchange::url(&config.url).ok_or_else(|| invalid("url is no http or https URL without user and password"))?;
     let (name, value) = match &config.header {

@@ -7,7 +7,7 @@ use serde_json::json;
 use url::Url;
 
 use crate::exchange::{Line, ServerCall, beneath};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Subject};
 
 const SERVER: &str = "an MLflow server";
@@ -20,7 +20,7 @@ struct Found {
     _experiments: Vec<IgnoredAny>,
 }
 
-pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+pub(crate) async fn ask(server: &Url, login: &IntegrationLogin<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let authorization = login.authorization()?;
     let subject = Subject { server: SERVER, missing: None, has_login: authorization.is_some() };
     let get = |path: &str| Ok::<_, ConnectionFault>(ServerCall::get(beneath(server, path)?).with(AUTHORIZATION, authorization.clone()));

@@ -9,7 +9,7 @@ use slipway_api::integration::ModelIntegration;
 use url::Url;
 
 use crate::exchange::{Line, ServerAnswer, ServerCall, beneath};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Subject};
 
 const API_KEY: &str = "x-api-key";
@@ -37,7 +37,12 @@ struct Protocol<'a> {
     version: Option<(&'static str, &'static str)>,
 }
 
-pub(crate) async fn openai(server: &Url, config: &ModelIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+pub(crate) async fn openai(
+    server: &Url,
+    config: &ModelIntegration,
+    login: &IntegrationLogin<'_>,
+    line: &Line<'_>,
+) -> Result<String, ConnectionFault> {
     let login = (AUTHORIZATION, login.header("api_key", "Bearer ")?);
     let protocol = Protocol { server: "an OpenAI-compatible server", list: "models", completion: "chat/completions", login, version: None };
     ask(server, config, line, protocol).await
@@ -46,7 +51,7 @@ pub(crate) async fn openai(server: &Url, config: &ModelIntegration, login: &Logi
 pub(crate) async fn anthropic(
     server: &Url,
     config: &ModelIntegration,
-    login: &Login<'_>,
+    login: &IntegrationLogin<'_>,
     line: &Line<'_>,
 ) -> Result<String, ConnectionFault> {
     login.required("api_key")?;

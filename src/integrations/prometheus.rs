@@ -5,7 +5,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::exchange::{Line, ServerCall, beneath};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Subject};
 
 const SERVER: &str = "a Prometheus server";
@@ -22,7 +22,7 @@ struct Data {
     result_type: String,
 }
 
-pub(crate) async fn ask(server: &Url, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+pub(crate) async fn ask(server: &Url, login: &IntegrationLogin<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let authorization = login.authorization()?;
     let subject = Subject { server: SERVER, missing: None, has_login: authorization.is_some() };
     let url = beneath(server, "api/v1/query?query=vector(1)")?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipway_api::integration::SlackIntegration;
 
 use crate::exchange::{self, Line, ServerCall};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Reason, Subject};
 
 const CRITICAL: &str = "#d00000";
@@ -15,7 +15,7 @@ const RESOLVED: &str = "#2e7d32";
 /// How long a text may be. An alert's message is shorter.
 const TEXT_CHARACTERS_MAX: usize = 2000;
 
-pub(crate) async fn ask(config: &SlackIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+pub(crate) async fn ask(config: &SlackIntegration, login: &IntegrationLogin<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let body = json!({"type": "test", "timestamp": Timestamp::now().to_string(), "data": {}});
     let answer = line.send(message(config, login, &body)?).await?;
     // The URL is the login: one that leads nowhere is a wrong one.
@@ -29,7 +29,7 @@ pub(crate) async fn ask(config: &SlackIntegration, login: &Login<'_>, line: &Lin
 }
 
 /// The request that brings a message.
-pub(crate) fn message(config: &SlackIntegration, login: &Login<'_>, body: &Value) -> Result<ServerCall, ConnectionFault> {
+pub(crate) fn message(config: &SlackIntegration, login: &IntegrationLogin<'_>, body: &Value) -> Result<ServerCall, ConnectionFault> {
     let url = exchange::url(login.required("webhook_url")?);
     let invalid =
         || ConnectionFault::new(Reason::Invalid, "the Secret's key webhook_url is no http or https URL without user and password");

@@ -10,10 +10,15 @@ use slipway_knowledge::source::config::{ConfluenceConfig, DatabricksConfig, Goog
 use slipway_knowledge::source::{self, Contact, Credentials, SourceConfig, SourceError, SourceErrorKind, Surroundings};
 
 use crate::exchange::{self, Line};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Reason};
 
-pub(crate) async fn ask(spec: &IntegrationSpec, login: &Login<'_>, line: &Line<'_>, allow: &[Allowed]) -> Result<String, ConnectionFault> {
+pub(crate) async fn ask(
+    spec: &IntegrationSpec,
+    login: &IntegrationLogin<'_>,
+    line: &Line<'_>,
+    allow: &[Allowed],
+) -> Result<String, ConnectionFault> {
     let config = config(spec).ok_or_else(|| ConnectionFault::new(Reason::Invalid, "the integration is not as its type is"))?;
     let url = spec.server().and_then(|server| exchange::url(&server));
     let place = url.ok_or_else(|| ConnectionFault::new(Reason::Invalid, "the server's URL is none"))?;

@@ -7,7 +7,7 @@ use slipway_api::contract::tools::CONNECTION_HEADERS;
 use slipway_api::integration::WebhookIntegration;
 
 use crate::exchange::{self, Line, ServerCall};
-use crate::login::Login;
+use crate::login::IntegrationLogin;
 use crate::outcome::{ConnectionFault, Reason, Subject};
 use crate::signature::SigningKey;
 
@@ -15,7 +15,7 @@ const ID: &str = "webhook-id";
 const TIMESTAMP: &str = "webhook-timestamp";
 const SIGNATURE: &str = "webhook-signature";
 
-pub(crate) async fn ask(config: &WebhookIntegration, login: &Login<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
+pub(crate) async fn ask(config: &WebhookIntegration, login: &IntegrationLogin<'_>, line: &Line<'_>) -> Result<String, ConnectionFault> {
     let now = Timestamp::now();
     let id = format!("msg_test{}", now.as_microsecond());
     let body = json!({"type": "test", "timestamp": now.to_string(), "data": {}});
@@ -26,7 +26,12 @@ pub(crate) async fn ask(config: &WebhookIntegration, login: &Login<'_>, line: &L
 }
 
 /// The request that brings a message, signed now.
-pub(crate) fn message(config: &WebhookIntegration, login: &Login<'_>, id: &str, body: &Value) -> Result<ServerCall, ConnectionFault> {
+pub(crate) fn message(
+    config: &WebhookIntegration,
+    login: &IntegrationLogin<'_>,
+    id: &str,
+    body: &Value,
+) -> Result<ServerCall, ConnectionFault> {
     let invalid = |message: String| ConnectionFault::new(Reason::Invalid, message);
     let url = exchange::url(&config.url).ok_or_else(|| invalid("url is no http or https URL without user and password".to_owned()))?;
     let key = SigningKey::read(login.required("signing_secret")?);

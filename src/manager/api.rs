@@ -16,7 +16,7 @@ use slipway_operator::database::DatabaseUrl;
 use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, RestSettings, Sign, StateSettings};
 use url::Url;
 
-use crate::arguments::{Arguments, Role};
+use crate::arguments::{Arguments, ProcessRole};
 use crate::keys::relay::KeyFile;
 use crate::run::namespaces;
 
@@ -127,7 +127,7 @@ fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
 /// The URL of the state role, if it is configured or can be derived.
 fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<String>> {
     let Some(given) = arguments.state_url.clone().filter(|url| !url.is_empty()) else {
-        if arguments.roles.contains(&Role::State) {
+        if arguments.roles.contains(&ProcessRole::State) {
             return Ok(Some(format!("http://127.0.0.1:{}", arguments.state_listen.port())));
         }
         let Arguments { platform_namespace, cluster_domain, .. } = arguments;

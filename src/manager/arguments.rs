@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// The roles of this process, separated by commas: operator runs the controllers, rest serves the API, state keeps the
     /// release history. One process only can have the folder of the history open.
     #[arg(long = "role", env = "SLIPWAY_ROLES", value_enum, value_delimiter = ',', default_value = "operator,rest")]
-    pub roles: Vec<Role>,
+    pub roles: Vec<ProcessRole>,
 
     /// The address on which the API is served.
     #[arg(long, env = "SLIPWAY_API_LISTEN", default_value = "[::]:8090")]
@@ -360,7 +360,7 @@ impl FromStr for AgentId {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     Operator,
     Rest,
     State,

@@ -8,9 +8,9 @@ use slipway_api::{
     Agent, AgentRelease, Dataset, EvaluationRun, GROUP, GuardrailPolicy, Ingestion, Integration, KnowledgeBase, Skill, Team, Tool,
 };
 
-use crate::arguments::Role;
+use crate::arguments::ProcessRole;
 
-pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[Role]) -> anyhow::Result<()> {
+pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[ProcessRole]) -> anyhow::Result<()> {
     client.apiserver_version().await.context("the API server cannot be reached")?;
     let kinds = [
         (ApiResource::erase::<Agent>(&()), true),
@@ -22,9 +22,9 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[Role]
         (ApiResource::erase::<Team>(&()), false),
     ];
     // The other roles read releases for pinned agents alone; that one reads no cases, no documents and no policies.
-    let release = [ApiResource::erase::<AgentRelease>(&())].into_iter().filter(|_| roles.contains(&Role::State));
+    let release = [ApiResource::erase::<AgentRelease>(&())].into_iter().filter(|_| roles.contains(&ProcessRole::State));
     let others = [ApiResource::erase::<Dataset>(&()), ApiResource::erase::<Ingestion>(&()), ApiResource::erase::<GuardrailPolicy>(&())];
-    let others = others.into_iter().filter(|_| roles.iter().any(|role| *role != Role::State));
+    let others = others.into_iter().filter(|_| roles.iter().any(|role| *role != ProcessRole::State));
     let checks = kinds.into_iter().chain(release.chain(others).map(|kind| (kind, true))).map(|(kind, namespaced)| async move {
         let api: Api<DynamicObject> = match namespaces.first() {
             Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &kind),

@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
+use crate::arguments::{AgentId, Arguments, Command, CrdAction, ProcessRole};
 use crate::health::HealthPort;
 use crate::keys::Keys;
 use crate::state::{self, StateReadiness};
@@ -65,12 +65,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     });
     let ending = stopper.clone();
     let has = |role| arguments.roles.contains(&role);
-    let opened = if has(Role::Operator) { Some(operator(&arguments, client.clone(), &metrics, &tasks).await?) } else { None };
+    let opened = if has(ProcessRole::Operator) { Some(operator(&arguments, client.clone(), &metrics, &tasks).await?) } else { None };
     let (operator, keys) = opened.unzip();
     let (relay, callback) = keys.unzip();
-    let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay, &tasks)?) } else { None };
+    let api = if has(ProcessRole::Rest) { Some(api::open(&arguments, client.clone(), relay, &tasks)?) } else { None };
 
-    let state = has(Role::State).then(StateReadiness::default);
+    let state = has(ProcessRole::State).then(StateReadiness::default);
     let history = match &state {
         Some(ready) => {
             let settings = state::StateRoleSettings::read(&arguments, callback)?;

@@ -40,7 +40,7 @@ use crate::metrics::{ByDelivery, Metrics};
 use crate::registry::{Change, Registered};
 use course::Course;
 use send::{Batch, DeliveryReport, tell_of_end};
-use store::Store;
+use store::DeliveryStore;
 
 /// How often it is looked for messages that are due.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ impl AlertDelivery {
         let _counts = Counts(&context.metrics);
         // Another leader may have found something else since this process last led.
         context.caches.delivered.forget();
-        let (store, mut course) = (Store::of(context), Course::new(Instant::now()));
+        let (store, mut course) = (DeliveryStore::of(context), Course::new(Instant::now()));
         let mut running = FuturesUnordered::new();
         loop {
             match self.look(&store, &mut course).await {
@@ -91,7 +91,7 @@ impl AlertDelivery {
     }
 
     /// Says what is to be sent now, and to the controller of Integrations how they stand.
-    async fn look(&self, store: &Store<'_>, course: &mut Course) -> Result<Vec<Batch>, String> {
+    async fn look(&self, store: &DeliveryStore<'_>, course: &mut Course) -> Result<Vec<Batch>, String> {
         let caches = &self.context.caches;
         let receivers = receivers(caches);
         let changes = course.compare(caches, &receivers);
@@ -129,7 +129,7 @@ impl AlertDelivery {
     }
 
     /// Whether there may be more to send at once.
-    async fn note_report(&self, store: &Store<'_>, course: &mut Course, report: DeliveryReport) -> bool {
+    async fn note_report(&self, store: &DeliveryStore<'_>, course: &mut Course, report: DeliveryReport) -> bool {
         if let Some(why) = &report.trouble {
             self.note_trouble(Some(why));
         }

@@ -35,7 +35,7 @@ use crate::context::Context;
 use crate::integrations;
 use crate::metrics::ByOutcome;
 use crate::registry::{Change, Maker, Registered};
-use crate::tenancy::knowledge::Progress;
+use crate::tenancy::knowledge::IngestionProgress;
 use plan::{Cause, IngestionStep, Seen, Work};
 use status::Steps;
 
@@ -244,7 +244,12 @@ impl Turn<'_> {
 
     /// What its pod has written to the database. Before there was a Job there is nothing to ask for, and with the base its rows
     /// have gone.
-    async fn progress(&self, has_job: bool, team: Option<&str>, base: Option<&Guarded<KnowledgeBase>>) -> Result<Option<Progress>, String> {
+    async fn progress(
+        &self,
+        has_job: bool,
+        team: Option<&str>,
+        base: Option<&Guarded<KnowledgeBase>>,
+    ) -> Result<Option<IngestionProgress>, String> {
         let Some(tenancy) = self.controller.context.tenancy.as_ref().filter(|_| has_job || self.before.started_at.is_some()) else {
             return Ok(None);
         };
@@ -341,7 +346,7 @@ impl Turn<'_> {
         Ok(Some(WAITING_INTERVAL))
     }
 
-    async fn fail(&self, mut cause: Cause, progress: Option<&Progress>, has_job: bool) -> Next<write::Error> {
+    async fn fail(&self, mut cause: Cause, progress: Option<&IngestionProgress>, has_job: bool) -> Next<write::Error> {
         if cause.reason == "JobFailed"
             && let Some(trouble) = self.pods().await
         {

@@ -45,7 +45,7 @@ use crate::registry::{Change, Maker, Registered};
 use crate::tool_rules;
 use crate::worker::NAME as WORKER;
 use memory::{IntegrationMemory, UnderWay};
-use plan::{IntegrationStep, Login, Seen, WORKER_UNAVAILABLE};
+use plan::{IntegrationStep, LoginStatus, Seen, WORKER_UNAVAILABLE};
 use probe::{MAX_TESTS, Permits};
 use status::Steps;
 
@@ -238,7 +238,7 @@ struct Turn<'a> {
     /// The team, by slug.
     team: String,
     volume: Option<String>,
-    login: Login,
+    login: LoginStatus,
     digest: String,
     #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     delivered: Option<Option<Delivered>>,

@@ -32,7 +32,7 @@ use crate::caches::secret::keyed_hash;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
-use crate::tenancy::{Access, Standing, UNAVAILABLE_TTL};
+use crate::tenancy::{DatabaseAccess, Standing, UNAVAILABLE_TTL};
 use default_policies::Recorded;
 use policies::PolicySelection;
 
@@ -237,7 +237,7 @@ fn desired(controller: &Controller, key: &Key) -> Option<Vec<(ChildKind, Value)>
     let object = context.caches.teams.get(key)?;
     let team = object.0.as_ref().ok()?;
     let uid = team.uid().unwrap_or_default();
-    let access = context.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name, &uid));
+    let access = context.tenancy.as_ref().map_or(DatabaseAccess::Without, |tenancy| tenancy.access(&key.name, &uid));
     let namespace = namespace(team);
     let caches = &context.caches;
     // Without a database there is nothing to search.

@@ -56,7 +56,7 @@ impl FromStr for Wanted {
 
 /// What a team's runtimes log in with.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Access {
+pub enum DatabaseAccess {
     /// There is no database.
     Without,
     /// Not known yet: what the team's Secret holds stays as it is.
@@ -111,7 +111,7 @@ struct Known {
     at: Instant,
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for DatabaseAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Without => "Without",
@@ -178,7 +178,7 @@ impl Tenancy {
     pub async fn ensure(&self, home: &Home) -> Standing {
         let standing = self.ensure_login(home).await;
         if standing == Standing::Isolated
-            && let Access::Url(url) = self.access(ids::team_slug(&home.team), &home.uid)
+            && let DatabaseAccess::Url(url) = self.access(ids::team_slug(&home.team), &home.uid)
         {
             self.knowledge.admit(home, url.user()).await;
         }
@@ -254,14 +254,14 @@ impl Tenancy {
     }
 
     /// What the runtimes of the Team of that UID log in with, as far as is known now.
-    pub fn access(&self, team: &str, uid: &str) -> Access {
+    pub fn access(&self, team: &str, uid: &str) -> DatabaseAccess {
         if self.wanted == Wanted::Shared {
-            return Access::Url(self.url.clone());
+            return DatabaseAccess::Url(self.url.clone());
         }
         match locked(&self.logins).get(team).filter(|known| known.of == uid).map(|known| known.login.clone()) {
-            Some(Ok(url)) => Access::Url(url),
-            Some(Err(_)) => Access::Url(self.url.clone()),
-            None => Access::Unknown,
+            Some(Ok(url)) => DatabaseAccess::Url(url),
+            Some(Err(_)) => DatabaseAccess::Url(self.url.clone()),
+            None => DatabaseAccess::Unknown,
         }
     }
 

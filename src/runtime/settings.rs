@@ -28,7 +28,7 @@ const STUB: &str = "stub-echo";
 pub(crate) struct Settings {
     pub(crate) port: u16,
     pub(crate) control: Option<Control>,
-    pub(crate) access: Access,
+    pub(crate) access: AccessSettings,
     pub(crate) platform_url: Option<Url>,
     pub(crate) log_level: LevelFilter,
     pub(crate) log_format: Format,
@@ -150,7 +150,7 @@ pub(crate) struct Control {
 
 /// Whom the agent's own port answers.
 #[derive(Debug, Clone)]
-pub(crate) struct Access {
+pub(crate) struct AccessSettings {
     /// The key by which requests of the platform are known.
     pub(crate) public_key: Option<String>,
     /// Others are refused.
@@ -281,7 +281,7 @@ fn control<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Control> 
     form.value("RUNTIME_CONTROL_PUBLIC_KEY").map(|public_key| Control { port, public_key })
 }
 
-fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Access {
+fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> AccessSettings {
     let platform_only = match form.value("RUNTIME_ACCESS").as_deref() {
         None => false,
         Some("platform") => true,
@@ -294,7 +294,7 @@ fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Access {
     if platform_only && public_key.is_none() {
         form.fault("RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in");
     }
-    Access { public_key, platform_only }
+    AccessSettings { public_key, platform_only }
 }
 
 /// Whether a URL is nothing but scheme, host, port and path.

@@ -21,7 +21,7 @@ use crate::embedders::Embedders;
 use crate::integrations::{INTEGRATIONS_BUDGET_BYTES, Integrations};
 use crate::metrics::Metrics;
 use crate::settings::{Database, Settings};
-use crate::store::Store;
+use crate::store::KnowledgeStore;
 use crate::uploads::{self, UPLOADS_BUDGET_BYTES, Uploads};
 use crate::{documents, search};
 
@@ -67,7 +67,7 @@ const ROUTES: [Route<Endpoint>; 13] = [
 const ID_LEN_MAX: usize = 66;
 
 pub(crate) struct Server {
-    store: Option<Store>,
+    store: Option<KnowledgeStore>,
     pub(crate) embedders: Embedders,
     pub(crate) uploads: Uploads,
     pub(crate) metrics: Arc<Metrics>,
@@ -82,7 +82,8 @@ pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
     let listener = listen((Ipv6Addr::UNSPECIFIED, port).into()).with_context(|| format!("cannot listen on port {port} (RUNTIME_PORT)"))?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let open = |database: Database| Store::open(&database, &team).map_err(|fault| anyhow::anyhow!("SLIPWAY_KNOWLEDGE_URL: {fault}"));
+    let open =
+        |database: Database| KnowledgeStore::open(&database, &team).map_err(|fault| anyhow::anyhow!("SLIPWAY_KNOWLEDGE_URL: {fault}"));
     let store = database.map(open).transpose()?;
     let integrations = Integrations::new(&team, control_key)?;
     let metrics = Arc::new(Metrics::new());
@@ -118,7 +119,7 @@ pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
 
 impl Server {
     /// The knowledge bases.
-    pub(crate) fn store(&self) -> Result<&Store, Error> {
+    pub(crate) fn store(&self) -> Result<&KnowledgeStore, Error> {
         self.store.as_ref().ok_or_else(|| Error::unavailable("the platform has no database, and so there are no knowledge bases"))
     }
 

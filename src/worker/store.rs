@@ -16,7 +16,7 @@ const CONNECTIONS: u32 = 4;
 /// Any id: all bases share the connections.
 const SOME_BASE: &str = "kb_worker";
 
-pub(crate) struct Store(KnowledgeBase);
+pub(crate) struct KnowledgeStore(KnowledgeBase);
 
 /// A file that is being stored. Unless it is finished, it is removed.
 pub(crate) struct Upload {
@@ -27,7 +27,7 @@ pub(crate) struct Upload {
     is_finished: bool,
 }
 
-impl Store {
+impl KnowledgeStore {
     /// Connects to nothing yet.
     pub(crate) fn open(database: &Database, team: &str) -> Result<Self, Fault> {
         let Database { url, sslmode } = database.clone();

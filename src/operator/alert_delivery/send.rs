@@ -13,7 +13,7 @@ use slipway_cluster::event::EventSpec;
 use slipway_database::{Delivery, Postponed};
 
 use super::receivers::Receiver;
-use super::store::Store;
+use super::store::DeliveryStore;
 use super::{AlertDelivery, schedule};
 use crate::context::Context;
 use crate::control_port::Sign;
@@ -59,7 +59,7 @@ pub(super) enum Sent {
 }
 
 impl AlertDelivery {
-    pub(super) async fn deliver(&self, store: &Store<'_>, batch: Batch) -> DeliveryReport {
+    pub(super) async fn deliver(&self, store: &DeliveryStore<'_>, batch: Batch) -> DeliveryReport {
         let context = &*self.context;
         let Batch { receiver, messages, failures, has_told } = batch;
         let mut report = DeliveryReport {
@@ -117,7 +117,7 @@ impl AlertDelivery {
         Ok(Way { sign, worker, team: ids::team(&team), login })
     }
 
-    async fn note(&self, store: &Store<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
+    async fn note(&self, store: &DeliveryStore<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
         match sent {
             Sent::Delivered => self.count(receiver.kind, "delivered", 1),
             Sent::Again { .. } | Sent::Refused(_) => self.count(receiver.kind, "retried", 1),
@@ -169,7 +169,7 @@ impl Way<'_> {
 }
 
 impl Sent {
-    pub(super) async fn write(&self, store: &Store<'_>, message: &Delivery) -> Result<(), String> {
+    pub(super) async fn write(&self, store: &DeliveryStore<'_>, message: &Delivery) -> Result<(), String> {
         let postponed = |error: &String, wait, is_attempt| Postponed { error: error.clone(), wait, is_attempt };
         match self {
             Self::Delivered => store.delivered(message).await,

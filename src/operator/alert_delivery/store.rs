@@ -9,18 +9,18 @@ use crate::alert_queue::AlertQueue;
 use crate::context::Context;
 use crate::tenancy::Tenancy;
 
-pub(super) enum Store<'a> {
+pub(super) enum DeliveryStore<'a> {
     Database(&'a Tenancy),
     Memory(&'a AlertQueue),
 }
 
-impl<'a> Store<'a> {
+impl<'a> DeliveryStore<'a> {
     pub(super) fn of(context: &'a Context) -> Self {
         context.tenancy.as_ref().map_or(Self::Memory(&context.alert_queue), Self::Database)
     }
 }
 
-impl Store<'_> {
+impl DeliveryStore<'_> {
     pub(super) async fn due(&self, integrations: &[String]) -> Result<Vec<Delivery>, String> {
         match self {
             Self::Database(tenancy) => tenancy.due_deliveries(integrations).await,

@@ -225,7 +225,7 @@ impl World {
 
     /// Looks once, and sends what is due.
     async fn round(&mut self) {
-        let store = Store::of(&self.delivery.context);
+        let store = DeliveryStore::of(&self.delivery.context);
         for batch in self.delivery.look(&store, &mut self.course).await.unwrap() {
             let report = self.delivery.deliver(&store, batch).await;
             self.delivery.note_report(&store, &mut self.course, report).await;
@@ -235,7 +235,7 @@ impl World {
     /// The same, as if everybody had waited for long enough.
     async fn later(&mut self) {
         self.course.end_pauses(Instant::now());
-        Store::of(&self.delivery.context).hasten(&["uid-of-hook".to_owned()], schedule::LONGEST).await.unwrap();
+        DeliveryStore::of(&self.delivery.context).hasten(&["uid-of-hook".to_owned()], schedule::LONGEST).await.unwrap();
         self.round().await;
     }
 
@@ -372,7 +372,7 @@ async fn what_cannot_be_noted_is_not_sent_again() {
     sql(&world, "CREATE TRIGGER no BEFORE UPDATE ON slipway.alert_deliveries FOR EACH ROW EXECUTE FUNCTION slipway.no()");
     world.round().await;
     for _ in 0..2 {
-        let store = Store::of(&world.delivery.context);
+        let store = DeliveryStore::of(&world.delivery.context);
         assert!(world.delivery.look(&store, &mut world.course).await.is_err());
     }
     assert_eq!(named(&world.sent()), [("al_1", "alert.raised")]);

@@ -13,7 +13,7 @@ use crate::caches::child::{JobOutcome, JobState};
 use crate::caches::secret::SecretState;
 use crate::fault::ConditionFault;
 use crate::integrations::OpenedSource;
-use crate::tenancy::knowledge::{Progress, Stage};
+use crate::tenancy::knowledge::{IngestionProgress, Stage};
 
 /// How long an ingestion waits for what it names.
 pub(super) const ABSENT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -46,7 +46,7 @@ pub(super) struct Seen<'a> {
     pub secrets_known: bool,
     pub job: Option<&'a JobState>,
     /// What the database says; or why it says nothing.
-    pub progress: Result<Option<&'a Progress>, &'a str>,
+    pub progress: Result<Option<&'a IngestionProgress>, &'a str>,
     /// Another Ingestion that reads the same source into the same base.
     pub same_source: Option<&'a str>,
     /// How many of the team's ingestions have a Job, and how many may.
@@ -71,12 +71,12 @@ pub(super) enum IngestionStep {
     /// Its Job is to be made.
     Start(Box<Work>),
     /// Its Job is under way.
-    Watch(Option<Progress>),
-    Complete(Progress),
+    Watch(Option<IngestionProgress>),
+    Complete(IngestionProgress),
     /// What the pods themselves say is added to the cause, if the Job is what failed.
-    Fail(Cause, Option<Progress>),
+    Fail(Cause, Option<IngestionProgress>),
     /// Its Job is to go, as somebody ended it.
-    Cancel(Option<Progress>),
+    Cancel(Option<IngestionProgress>),
 }
 
 /// Of an ingestion that has not ended.
@@ -386,7 +386,8 @@ mod tests {
         let base = base();
         let started =
             IngestionStatus { started_at: serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap(), ..IngestionStatus::default() };
-        let progress = |stage, failure: Option<&str>| Progress { stage, failure: failure.map(str::to_owned), ..Progress::default() };
+        let progress =
+            |stage, failure: Option<&str>| IngestionProgress { stage, failure: failure.map(str::to_owned), ..IngestionProgress::default() };
         let (running, done, broken) =
             (progress(Stage::Running, None), progress(Stage::Completed, None), progress(Stage::Failed, Some("the bucket is not there")));
         let doubtful = progress(Stage::Doubtful, Some("the source lists 0 documents"));

@@ -8,7 +8,7 @@ use slipway_api::ingestion::{ERRORS_MAX, IngestionPhase, IngestionStatus};
 use slipway_cluster::event::EventSpec;
 
 use super::plan::Cause;
-use crate::tenancy::knowledge::Progress;
+use crate::tenancy::knowledge::IngestionProgress;
 
 /// The status that an ingestion has, and the time of the step.
 pub(super) struct Steps<'a> {
@@ -26,7 +26,7 @@ impl Steps<'_> {
     }
 
     /// Its Job is there. `trouble` is what keeps its pod from starting.
-    pub(super) fn running(&self, progress: Option<&Progress>, trouble: Option<&Cause>) -> IngestionStatus {
+    pub(super) fn running(&self, progress: Option<&IngestionProgress>, trouble: Option<&Cause>) -> IngestionStatus {
         let (reason, message) = match (trouble, progress) {
             (Some(cause), _) => (cause.reason, &*cause.message),
             (None, Some(_)) => ("Running", "documents are read"),
@@ -37,7 +37,7 @@ impl Steps<'_> {
         status
     }
 
-    pub(super) fn completed(&self, progress: &Progress) -> IngestionStatus {
+    pub(super) fn completed(&self, progress: &IngestionProgress) -> IngestionStatus {
         let documents = &progress.documents;
         let failed = if documents.failed > 0 { format!(", {} could not be read", documents.failed) } else { String::new() };
         let message = format!(
@@ -48,18 +48,24 @@ impl Steps<'_> {
         self.with(IngestionPhase::Completed, Some(progress), [(true, reason), (false, reason), (false, reason)], &message)
     }
 
-    pub(super) fn failed(&self, cause: &Cause, progress: Option<&Progress>) -> IngestionStatus {
+    pub(super) fn failed(&self, cause: &Cause, progress: Option<&IngestionProgress>) -> IngestionStatus {
         let reason = cause.reason;
         self.with(IngestionPhase::Failed, progress, [(false, reason), (false, reason), (true, reason)], &cause.message)
     }
 
-    pub(super) fn cancelled(&self, progress: Option<&Progress>) -> IngestionStatus {
+    pub(super) fn cancelled(&self, progress: Option<&IngestionProgress>) -> IngestionStatus {
         let reasons = [(false, "Cancelled"), (false, "Cancelled"), (true, "Cancelled")];
         self.with(IngestionPhase::Cancelled, progress, reasons, "spec.cancel is true; the ingestion was ended, and what it has read stays")
     }
 
     /// `reasons` are those of Ready, Reconciling and Stalled.
-    fn with(&self, phase: IngestionPhase, progress: Option<&Progress>, reasons: [(bool, &str); 3], message: &str) -> IngestionStatus {
+    fn with(
+        &self,
+        phase: IngestionPhase,
+        progress: Option<&IngestionProgress>,
+        reasons: [(bool, &str); 3],
+        message: &str,
+    ) -> IngestionStatus {
         let generation = self.ingestion.metadata.generation;
         let kinds = [READY, RECONCILING, STALLED];
         let findings = kinds.into_iter().zip(reasons).map(|(kind, (holds, reason))| Finding::new(kind, holds, reason, message)).collect();
@@ -135,7 +141,7 @@ mod tests {
         assert!(told(&starting).starts_with("Ready=False Starting"));
         let documents = IngestedDocuments { seen: 3, changed: 1, unchanged: 1, failed: 1, removed: 2 };
         let errors = vec![DocumentError { document: "a".to_owned(), message: "b".to_owned() }; 30];
-        let progress = Progress { documents, pages: 7, chunks: 9, errors, ..Progress::default() };
+        let progress = IngestionProgress { documents, pages: 7, chunks: 9, errors, ..IngestionProgress::default() };
         let (running, event) = step(&starting, 3, &|steps| steps.running(Some(&progress), None));
         assert_eq!((running.started_at.clone(), running.pages, event.as_str()), (starting.started_at.clone(), Some(7), ""));
         assert_eq!((running.documents, running.errors.len()), (Some(documents), ERRORS_MAX));

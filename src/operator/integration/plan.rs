@@ -73,7 +73,7 @@ pub(super) enum Job {
 
 /// What the status says of the login.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Login {
+pub(super) struct LoginStatus {
     /// The keys that the Secret has, of those that the type looks for.
     pub keys: Vec<String>,
     /// A hash of `in-<name>`, and the host that it is for.
@@ -105,7 +105,7 @@ pub(super) enum IntegrationStep {
     },
 }
 
-impl Login {
+impl LoginStatus {
     /// Whether a status says the same.
     pub(super) fn is_noted(&self, status: &IntegrationStatus) -> bool {
         (&self.keys, &self.credentials, &self.origin) == (&status.credential_keys, &status.credentials, &status.origin)
@@ -134,32 +134,32 @@ pub(super) fn digest(
 
 /// What is known of the login. The host that `in-<name>` is for is the one that this Secret says, or else stays what it was as long as
 /// that Secret does, whatever the spec names in the meantime.
-pub(super) fn login(seen: &Seen<'_>, before: &IntegrationStatus) -> Login {
+pub(super) fn login(seen: &Seen<'_>, before: &IntegrationStatus) -> LoginStatus {
     if !seen.secrets_known {
         let IntegrationStatus { credential_keys, credentials, origin, .. } = before;
-        return Login { keys: credential_keys.clone(), credentials: credentials.clone(), origin: origin.clone() };
+        return LoginStatus { keys: credential_keys.clone(), credentials: credentials.clone(), origin: origin.clone() };
     }
     let spec = &seen.integration.spec;
     let fields = spec.kind().map(|kind| kind.info().credentials).unwrap_or_default();
     let is_looked_for = |key: &&String| fields.iter().any(|field| field.name == key.as_str());
     let keys = seen.secret.map(|secret| secret.keys.iter().filter(is_looked_for).cloned().collect()).unwrap_or_default();
-    let Some(own) = seen.own_secret else { return Login { keys, ..Login::default() } };
+    let Some(own) = seen.own_secret else { return LoginStatus { keys, ..LoginStatus::default() } };
     let credentials = Some(hex::encode(&own.hash[..HASH_BYTES]));
     let (is_used, is_known) = (seen.integration.uses_own_secret(), before.credentials == credentials);
     if own.origin.is_none() && !is_used && !is_known {
-        return Login { keys, ..Login::default() };
+        return LoginStatus { keys, ..LoginStatus::default() };
     }
     let pinned = before.origin.clone().filter(|_| is_known);
     let first_seen = || spec.origin().filter(|_| is_used);
     // The writer of the login knows best which host it is for.
-    Login { keys, credentials, origin: own.origin.clone().or(pinned).or_else(first_seen) }
+    LoginStatus { keys, credentials, origin: own.origin.clone().or(pinned).or_else(first_seen) }
 }
 
 fn name(integration: &Integration) -> &str {
     integration.metadata.name.as_deref().unwrap_or_default()
 }
 
-pub(super) fn next(seen: &Seen<'_>, login: &Login, before: &IntegrationStatus) -> IntegrationStep {
+pub(super) fn next(seen: &Seen<'_>, login: &LoginStatus, before: &IntegrationStatus) -> IntegrationStep {
     if seen.is_of_team && !seen.secrets_known {
         return IntegrationStep::Wait;
     }
@@ -210,7 +210,7 @@ fn held_back(seen: &Seen<'_>, is_changed: bool) -> Option<IntegrationStep> {
 }
 
 /// What keeps it from being tested until somebody changes something.
-fn obstacle(seen: &Seen<'_>, login: &Login) -> Option<ConditionFault> {
+fn obstacle(seen: &Seen<'_>, login: &LoginStatus) -> Option<ConditionFault> {
     if !seen.is_of_team {
         let namespace = seen.integration.metadata.namespace.as_deref().unwrap_or_default();
         let message =
@@ -244,7 +244,7 @@ fn refused_server(seen: &Seen<'_>, kind: IntegrationType) -> Option<ConditionFau
     }
 }
 
-fn refused_login(seen: &Seen<'_>, kind: IntegrationType, login: &Login) -> Option<ConditionFault> {
+fn refused_login(seen: &Seen<'_>, kind: IntegrationType, login: &LoginStatus) -> Option<ConditionFault> {
     let (integration, spec) = (seen.integration, &seen.integration.spec);
     let secret = spec.secret(name(integration))?;
     let fault = |reason, what: String| Some(ConditionFault { reason, message: format!("credentialsSecret: Secret {secret} {what}") });

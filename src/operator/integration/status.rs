@@ -12,7 +12,7 @@ use slipway_api::integration::{DeliveryStatus, IntegrationPhase, IntegrationStat
 use slipway_api::worker::ProbeReply;
 use slipway_cluster::event::EventSpec;
 
-use super::plan::{Login, WORKER_UNAVAILABLE};
+use super::plan::{LoginStatus, WORKER_UNAVAILABLE};
 use crate::caches::integration::Delivered;
 use crate::fault::ConditionFault;
 
@@ -33,7 +33,7 @@ const SEE_READY: &str = "see the condition Ready";
 pub(super) struct Steps<'a> {
     pub integration: &'a Integration,
     pub before: &'a IntegrationStatus,
-    pub login: &'a Login,
+    pub login: &'a LoginStatus,
     /// Of all that a test depends on.
     pub digest: &'a str,
     /// None while nobody has looked; what was said before stands then.

@@ -25,7 +25,7 @@ use super::worker;
 use crate::caches::ChildKind;
 use crate::quantity::canonical;
 use crate::settings::Settings;
-use crate::tenancy::Access;
+use crate::tenancy::DatabaseAccess;
 use crate::worker::{EVALUATION, EVALUATOR_NAME, EVALUATORS, component_labels};
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
@@ -41,7 +41,7 @@ const LIMITS: &str = "slipway";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     pub settings: &'a Settings,
-    pub access: &'a Access,
+    pub access: &'a DatabaseAccess,
     /// Whether Kubernetes can count objects of our kinds by now.
     pub counts: bool,
     /// Whether the team has a KnowledgeBase, with a database, or an Integration.
@@ -146,12 +146,12 @@ fn role_binding(team: &Team, settings: &Settings, role: &str, account: &str) -> 
 }
 
 /// The team's own login. While it is not known, what is there stays as it is.
-fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
+fn secret(team: &Team, settings: &Settings, access: &DatabaseAccess) -> Option<Secret> {
     let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
     let data = match access {
-        Access::Unknown => return None,
-        Access::Without => BTreeMap::new(),
-        Access::Url(url) => {
+        DatabaseAccess::Unknown => return None,
+        DatabaseAccess::Without => BTreeMap::new(),
+        DatabaseAccess::Url(url) => {
             let url = url.clone().qualified(&suffix);
             let parts = [
                 (contract::DATABASE_URL, url.complete()),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     fn around(settings: &Settings) -> Surroundings<'_> {
-        Surroundings { settings, access: &Access::Without, counts: true, has_worker: false, secrets_hash: None, policies: "{}" }
+        Surroundings { settings, access: &DatabaseAccess::Without, counts: true, has_worker: false, secrets_hash: None, policies: "{}" }
     }
 
     #[test]

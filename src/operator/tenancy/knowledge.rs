@@ -50,7 +50,7 @@ enum Schema {
 
 /// How far an ingestion is, in its pod's words.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Progress {
+pub struct IngestionProgress {
     pub stage: Stage,
     pub documents: IngestedDocuments,
     pub pages: i64,
@@ -73,7 +73,7 @@ pub enum Stage {
     Full,
 }
 
-impl Progress {
+impl IngestionProgress {
     /// The reason of an ingestion that has failed in its pod's words.
     pub fn reason(&self) -> &'static str {
         match self.stage {
@@ -213,14 +213,19 @@ impl Tenancy {
     }
 
     /// How far an ingestion into a team's base is, by name and UID of the base. None before its pod has begun.
-    pub async fn ingestion_progress(&self, team: &str, (name, uid): (&str, &str), ingestion: &str) -> Result<Option<Progress>, String> {
+    pub async fn ingestion_progress(
+        &self,
+        team: &str,
+        (name, uid): (&str, &str),
+        ingestion: &str,
+    ) -> Result<Option<IngestionProgress>, String> {
         let reader = &self.knowledge.doors()?.reader;
         let found = reader.ingestion(&ids::team(team), &ids::knowledge_base(name), uid, ingestion).await;
-        Ok(found.map_err(|fault| self.knowledge.noted(&fault))?.map(Progress::from))
+        Ok(found.map_err(|fault| self.knowledge.noted(&fault))?.map(IngestionProgress::from))
     }
 }
 
-impl From<IngestionState> for Progress {
+impl From<IngestionState> for IngestionProgress {
     fn from(state: IngestionState) -> Self {
         let report = state.report;
         let reached = match state.ended_at.map(|_| Ending::of(&report.phase)) {
@@ -289,7 +294,7 @@ mod tests {
             started_at: now,
             ended_at: ended.then_some(now),
         };
-        let of = |phase, ended, errors: &[(&str, &str)]| Progress::from(state(phase, ended, errors));
+        let of = |phase, ended, errors: &[(&str, &str)]| IngestionProgress::from(state(phase, ended, errors));
         let running = of("traversing", false, &[("a", "it has a password")]);
         assert_eq!((running.stage, running.documents.seen, running.pages, running.errors.len()), (Stage::Running, 3, 7, 1));
         assert_eq!(of("succeeded", true, &[]).stage, Stage::Completed);

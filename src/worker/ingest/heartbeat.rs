@@ -13,9 +13,9 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What has been done so far.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<Report>);
+pub(super) struct SharedReport(Mutex<Report>);
 
-impl Progress {
+impl SharedReport {
     pub(super) fn change(&self, change: impl FnOnce(&mut Report)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -31,7 +31,7 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn start(ingestion: Ingestion, progress: Arc<Progress>) -> Self {
+    pub(super) fn start(ingestion: Ingestion, progress: Arc<SharedReport>) -> Self {
         let (sender, lost) = watch::channel(false);
         let task = tokio::spawn(async move {
             beat(&ingestion, &progress).await;
@@ -54,7 +54,7 @@ impl Heartbeat {
     }
 }
 
-async fn beat(ingestion: &Ingestion, progress: &Progress) {
+async fn beat(ingestion: &Ingestion, progress: &SharedReport) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut sent, mut heard) = (None, Instant::now());

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::document::{DocumentOutcome, Reader, Trouble};
-use super::heartbeat::{Heartbeat, Progress};
+use super::heartbeat::{Heartbeat, SharedReport};
 use super::vectors;
 use outage::{MAX_OUTAGE, Outage, RETRY_INTERVAL, patiently};
 
@@ -71,13 +71,13 @@ impl fmt::Display for FinalFailure {
 
 pub(super) struct IngestRun {
     ingestion: Ingestion,
-    progress: Arc<Progress>,
+    progress: Arc<SharedReport>,
     heartbeat: Heartbeat,
 }
 
 impl IngestRun {
     pub(super) fn new(ingestion: Ingestion) -> Self {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(SharedReport::default());
         let heartbeat = Heartbeat::start(ingestion.clone(), progress.clone());
         Self { ingestion, progress, heartbeat }
     }
@@ -128,7 +128,7 @@ fn failure(error: &anyhow::Error) -> slipway_database::knowledge::DocumentError 
 /// What an ingestion works with.
 struct Walk<'a> {
     ingestion: &'a Ingestion,
-    progress: &'a Progress,
+    progress: &'a SharedReport,
     source: &'a dyn Source,
     reader: &'a Reader,
     order: &'a Order,
@@ -390,7 +390,7 @@ fn fail(report: &mut Report, item: &Item, why: &str) {
 }
 
 /// What the source has and that is no document is no failure.
-fn note(progress: &Progress, Skipped { name, why }: &Skipped) {
+fn note(progress: &SharedReport, Skipped { name, why }: &Skipped) {
     info!(name, why, "left out");
     progress.change(|report| report.seen += 1);
 }

@@ -54,7 +54,7 @@ impl Case {
         self.with(|case| case.integration.metadata.annotations = Some([(labels::TEST.to_owned(), word.to_owned())].into()))
     }
 
-    fn look(&self) -> (IntegrationStep, Login) {
+    fn look(&self) -> (IntegrationStep, LoginStatus) {
         let mut seen = Seen {
             integration: &self.integration,
             is_of_team: true,
@@ -170,7 +170,7 @@ fn a_login_stays_with_the_host_that_it_was_written_for() {
     let (step, login) = by_another.look();
     assert_eq!((step, login.origin.as_deref()), (IntegrationStep::Rest { next: None }, Some("https://p.example")));
     let gone = moved(|case| (case.secret, case.own_secret) = (None, None));
-    assert_eq!(gone.look().1, Login::default());
+    assert_eq!(gone.look().1, LoginStatus::default());
     // One that was never used is for nobody yet.
     let unused = Case::of("prometheus: {url: 'https://p.example'}, credentialsSecret: labelled");
     assert_eq!(unused.with(|case| case.before = IntegrationStatus::default()).look().1.credentials, None);

@@ -14,8 +14,12 @@ fn hook() -> Integration {
     integration("webhook: {url: 'https://w.example/in'}")
 }
 
-fn login() -> Login {
-    Login { keys: vec!["signing_secret".to_owned()], credentials: Some("00ff".to_owned()), origin: Some("https://w.example".to_owned()) }
+fn login() -> LoginStatus {
+    LoginStatus {
+        keys: vec!["signing_secret".to_owned()],
+        credentials: Some("00ff".to_owned()),
+        origin: Some("https://w.example".to_owned()),
+    }
 }
 
 fn at(second: i64) -> Timestamp {

@@ -6,7 +6,7 @@ use slipway_database::knowledge::{Begun, DocumentError, Ending, KnowledgeBase, K
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::settings::QuotaSettings;
 use slipway_operator::tenancy::knowledge::Stage;
-use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
+use slipway_operator::tenancy::{DatabaseAccess, Standing, Tenancy, Wanted};
 use slipway_peers::Postgres;
 
 async fn tenancy(postgres: &Postgres) -> Tenancy {
@@ -27,7 +27,7 @@ fn home(tenancy: &Tenancy, team: &str) -> Home {
 
 /// A base as the pods of a team open it.
 fn opened(tenancy: &Tenancy, team: &str, name: &str) -> KnowledgeBase {
-    let Access::Url(login) = tenancy.access(team, team) else { panic!("team {team} should have a login") };
+    let DatabaseAccess::Url(login) = tenancy.access(team, team) else { panic!("team {team} should have a login") };
     let url = login.knowledge().replacen("://", &format!("://{}:{}@", login.user(), login.password().unwrap()), 1);
     let kb_id = ids::knowledge_base(name);
     KnowledgeBase::open(&KnowledgeOptions { url, password: None, sslmode: None, team: ids::team(team), kb_id, connections: 1 }).unwrap()

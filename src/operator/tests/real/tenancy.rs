@@ -7,7 +7,7 @@ use slipway_api::ids;
 use slipway_database::{Holder, Home, NewMessage, Options, PodRun, Retention, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Leavings, Roll};
-use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
+use slipway_operator::tenancy::{DatabaseAccess, Standing, Tenancy, Wanted};
 use slipway_peers::Postgres;
 use tokio::time::Instant;
 
@@ -27,13 +27,13 @@ async fn ensure(tenancy: &Tenancy, team: &str) -> Standing {
     tenancy.ensure(&home(tenancy, team)).await
 }
 
-fn access(tenancy: &Tenancy, team: &str) -> Access {
+fn access(tenancy: &Tenancy, team: &str) -> DatabaseAccess {
     tenancy.access(team, team)
 }
 
 fn login(tenancy: &Tenancy, team: &str) -> DatabaseUrl {
     match access(tenancy, team) {
-        Access::Url(url) => url,
+        DatabaseAccess::Url(url) => url,
         other => panic!("team {team} should have a login, but has {other:?}"),
     }
 }
@@ -63,7 +63,7 @@ async fn each_team_has_a_login_that_opens_its_own_rows() {
     let postgres = Postgres::start();
     let tenancy_of_one = tenancy(&postgres.url(), Wanted::RolePerTeam);
     assert!(matches!(ensure(&tenancy_of_one, "red").await, Standing::Unavailable(_)), "there is no schema yet");
-    assert_eq!(access(&tenancy_of_one, "red"), Access::Unknown);
+    assert_eq!(access(&tenancy_of_one, "red"), DatabaseAccess::Unknown);
     tenancy_of_one.migrate().await.unwrap();
     for team in ["red", "blue"] {
         assert_eq!(ensure(&tenancy_of_one, team).await, Standing::Isolated);
@@ -160,7 +160,7 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
     }
     tenancy.remove("red").await.unwrap();
     assert_eq!((rows("red"), rows("blue")), ("0".to_owned(), "1".to_owned()));
-    assert_eq!(access(&tenancy, "red"), Access::Unknown);
+    assert_eq!(access(&tenancy, "red"), DatabaseAccess::Unknown);
     tenancy.remove("red").await.unwrap();
 
     postgres.stop();
@@ -214,14 +214,14 @@ async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
     let second = tenancy.home("red", "second", 9_000_000_000, None);
     let Standing::Unavailable(why) = tenancy.ensure(&second).await else { panic!("old rows are there") };
     assert!(why.contains("earlier Team"), "{why}");
-    assert_eq!(tenancy.access("red", "second"), Access::Unknown, "it has no login");
+    assert_eq!(tenancy.access("red", "second"), DatabaseAccess::Unknown, "it has no login");
     assert!(tenancy.admit(&second, &holder("two", 9_000_000_000)).await.is_err());
     assert!(store(&old, "red").conversations(10, None, None).await.is_err(), "nor has the earlier one");
 
     let (census, teams) = (Red(second.clone()), ["red".to_owned()].into());
     Leavings::default().round(&tenancy, &census, &teams, Instant::now()).await.1.unwrap();
     assert_eq!(tenancy.ensure(&second).await, Standing::Isolated);
-    let Access::Url(new) = tenancy.access("red", "second") else { panic!("it has a login now") };
+    let DatabaseAccess::Url(new) = tenancy.access("red", "second") else { panic!("it has a login now") };
     assert_ne!(new.complete(), old.complete());
     assert!(store(&new, "red").conversations(10, None, None).await.unwrap().items.is_empty());
     assert_eq!(postgres.psql("SELECT count(*) FROM slipway.messages").trim(), "0");
