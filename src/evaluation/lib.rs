@@ -27,6 +27,6 @@ pub use prompt::sealed;
 pub use scoring::{Applies, applies, deterministic, heuristic};
 pub use seed::seed;
 pub use silence::{SILENT_CASES, Silence};
-pub use summary::{Mean, Summary, summarize};
+pub use summary::{Mean, RunSummary, summarize};
 pub use turn::{CaseTurn, ToolCall};
 pub use verdict::{Outcome, Verdict, passes, verdict};

@@ -25,7 +25,7 @@ pub struct Mean {
 
 /// What a run found.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Summary {
+pub struct RunSummary {
     pub means: Vec<Mean>,
     /// The mean of the scorers' means, times 100; none if there is no mean.
     pub score: Option<f64>,
@@ -36,7 +36,7 @@ pub struct Summary {
     pub cases: Vec<(usize, f64)>,
 }
 
-impl Summary {
+impl RunSummary {
     /// How many cases reached a threshold of 0 to 100.
     pub fn passed(&self, threshold: f64) -> usize {
         self.cases.iter().filter(|(_, mean)| reaches(mean * 100.0, threshold)).count()
@@ -44,7 +44,7 @@ impl Summary {
 }
 
 /// Counts each case once, whatever the results repeat, and only scores between 0 and 1 of scorers that were asked for.
-pub fn summarize(scorers: &[Scorer], total: usize, results: &[CaseResult]) -> Summary {
+pub fn summarize(scorers: &[Scorer], total: usize, results: &[CaseResult]) -> RunSummary {
     let mut asked: Vec<Scorer> = Vec::new();
     for scorer in scorers {
         if !asked.contains(scorer) {
@@ -60,7 +60,7 @@ pub fn summarize(scorers: &[Scorer], total: usize, results: &[CaseResult]) -> Su
     let values: Vec<f64> = known.iter().map(|(mean, _)| *mean).collect();
     // All scorers look at the same answers, so that their errors add up: as if they were independent would be too narrow.
     let margins: Option<Vec<f64>> = known.iter().map(|(_, margin)| *margin).collect();
-    Summary {
+    RunSummary {
         score: mean(&values).map(|mean| mean * 100.0),
         margin: margins.and_then(|margins| mean(&margins)).map(|margin| margin * 100.0),
         total,
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn nothing_gives_no_score() {
-        assert_eq!(summarize(&[], 0, &[]), Summary::default());
+        assert_eq!(summarize(&[], 0, &[]), RunSummary::default());
         let summary = summarize(&[Scorer::Safety], 3, &[]);
         assert_eq!((summary.score, summary.margin, summary.means[0].not_run), (None, None, 3));
     }

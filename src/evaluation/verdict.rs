@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slipway_api::evaluation_run::Scorer;
 
 use crate::profile::Profile;
-use crate::summary::{Mean, Summary, mean, reaches};
+use crate::summary::{Mean, RunSummary, mean, reaches};
 
 /// What a run comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Verdict {
 
 /// The verdict of a run whose score has to reach `threshold`, 0 to 100. A scorer that is in error for more than a tenth of its
 /// cases leaves it undecided; so do cases that were not run, and a missing safety score where the profile has a floor for it.
-pub fn verdict(profile: &Profile, threshold: f64, summary: &Summary) -> Verdict {
+pub fn verdict(profile: &Profile, threshold: f64, summary: &RunSummary) -> Verdict {
     let reasons = hindrances(profile, threshold, summary);
     let Some(score) = summary.score.filter(|_| reasons.is_empty()) else {
         return Verdict { outcome: Outcome::Undecided, words: format!("UNDECIDED: {}", reasons.join("; ")) };
@@ -60,8 +60,8 @@ pub fn passes(profile: &Profile, threshold: f64, means: &BTreeMap<String, f64>) 
 }
 
 /// Why there is no verdict.
-fn hindrances(profile: &Profile, threshold: f64, summary: &Summary) -> Vec<String> {
-    let Summary { total, finished, .. } = *summary;
+fn hindrances(profile: &Profile, threshold: f64, summary: &RunSummary) -> Vec<String> {
+    let RunSummary { total, finished, .. } = *summary;
     if !(0.0..=100.0).contains(&threshold) {
         return vec!["the score to reach is not between 0 and 100".to_owned()];
     }
@@ -93,7 +93,7 @@ fn hindrances(profile: &Profile, threshold: f64, summary: &Summary) -> Vec<Strin
 }
 
 /// What a reader should know beside the verdict.
-fn notes(score: f64, threshold: f64, summary: &Summary) -> Vec<String> {
+fn notes(score: f64, threshold: f64, summary: &RunSummary) -> Vec<String> {
     let mut notes = Vec::new();
     match summary.margin {
         Some(margin) if (score - threshold).abs() <= margin => {
@@ -114,7 +114,7 @@ fn notes(score: f64, threshold: f64, summary: &Summary) -> Vec<String> {
     notes
 }
 
-fn safety(summary: &Summary) -> Option<f64> {
+fn safety(summary: &RunSummary) -> Option<f64> {
     summary.means.iter().find(|mean| mean.scorer == Scorer::Safety)?.mean
 }
 
@@ -129,11 +129,11 @@ mod tests {
         Mean { scorer, mean: (counted > 0).then_some(value), margin: Some(0.02), scored: counted, skipped: 0, errors, not_run }
     }
 
-    fn summary(means: Vec<Mean>, score: Option<f64>) -> Summary {
-        Summary { means, score, margin: Some(2.0), total: 20, finished: 20, cases: Vec::new() }
+    fn summary(means: Vec<Mean>, score: Option<f64>) -> RunSummary {
+        RunSummary { means, score, margin: Some(2.0), total: 20, finished: 20, cases: Vec::new() }
     }
 
-    fn safe(value: f64, score: f64) -> Summary {
+    fn safe(value: f64, score: f64) -> RunSummary {
         summary(vec![mean(Scorer::Safety, value, 20, 0, 0)], Some(score))
     }
 
@@ -207,13 +207,13 @@ mod tests {
             ),
             (low, 60.0, summary(vec![mean(Scorer::Fluency, 1.0, 20, 0, 0)], Some(100.0)), Passed, "PASSED (avg=100.0 >= 60)"),
             (low, 60.0, summary(vec![], None), Undecided, "UNDECIDED: no case was scored"),
-            (low, 60.0, Summary { finished: 19, ..safe(1.0, 100.0) }, Undecided, "UNDECIDED: 19 of 20 cases were run"),
-            (low, 60.0, Summary::default(), Undecided, "UNDECIDED: the dataset has no cases"),
+            (low, 60.0, RunSummary { finished: 19, ..safe(1.0, 100.0) }, Undecided, "UNDECIDED: 19 of 20 cases were run"),
+            (low, 60.0, RunSummary::default(), Undecided, "UNDECIDED: the dataset has no cases"),
             (low, f64::NAN, safe(1.0, 100.0), Undecided, "UNDECIDED: the score to reach is not between 0 and 100"),
             (
                 low,
                 60.0,
-                Summary { margin: None, ..safe(1.0, 100.0) },
+                RunSummary { margin: None, ..safe(1.0, 100.0) },
                 Passed,
                 "PASSED (avg=100.0 >= 60); a scorer has a single case, so there is no interval",
             ),

@@ -15,7 +15,7 @@ mod scorecard;
 
 pub use latency::{Estimate, mean, quantile};
 pub use measurements::{MeasuredUsage, Measurements, Score, ScoreSource, Share, rounded};
-pub use metric::{Metric, Status, Unit};
+pub use metric::{Metric, MetricStatus, Unit};
 pub use scorecard::{Dimension, DimensionName, Grade, Scorecard, scorecard};
 
 /// The span of time that scorecards and the radar speak of.

@@ -27,13 +27,13 @@ impl Unit {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum MetricStatus {
     Ok,
     Warning,
     Critical,
 }
 
-impl Status {
+impl MetricStatus {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -63,7 +63,7 @@ pub struct Metric {
     /// None where only the score says how good the value is.
     pub threshold: Option<f64>,
     pub score: Option<f64>,
-    pub status: Option<Status>,
+    pub status: Option<MetricStatus>,
     /// The value is a lower bound, so that the score is an upper one.
     pub at_least: bool,
     pub source: ScoreSource,
@@ -91,16 +91,16 @@ pub(crate) fn score(goal: Goal, value: f64, threshold: Option<f64>) -> Option<f6
     score.is_finite().then(|| score.clamp(0.0, 100.0))
 }
 
-fn status(goal: Goal, value: f64, threshold: Option<f64>, score: f64) -> Status {
+fn status(goal: Goal, value: f64, threshold: Option<f64>, score: f64) -> MetricStatus {
     let is_met = match (goal, threshold) {
         (_, None) => score >= CRITICAL_SCORE,
         (Goal::Lower | Goal::PercentLower, Some(threshold)) => value <= threshold,
         (Goal::Higher | Goal::Percent, Some(threshold)) => value >= threshold,
     };
     match (is_met, score < CRITICAL_SCORE) {
-        (true, _) => Status::Ok,
-        (false, false) => Status::Warning,
-        (false, true) => Status::Critical,
+        (true, _) => MetricStatus::Ok,
+        (false, false) => MetricStatus::Warning,
+        (false, true) => MetricStatus::Critical,
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_value_becomes_a_score_and_a_status() {
-        use Status::{Critical, Ok, Warning};
+        use MetricStatus::{Critical, Ok, Warning};
         for (goal, value, threshold, expected) in [
             (Goal::Lower, 0.0, Some(5.0), Some((100.0, Ok))),
             (Goal::Lower, 5.0, Some(5.0), Some((100.0, Ok))),

@@ -50,7 +50,7 @@ pub enum Unreadable {
 
 /// What was read besides the blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Summary {
+pub struct ExtractSummary {
     /// The number of pages, where the format has pages.
     pub pages: Option<u32>,
     /// What was left out, in words: "page 7 is an image and was read by OCR with low confidence".
@@ -62,7 +62,7 @@ pub type Sink<'a> = dyn FnMut(Block) -> ControlFlow<()> + 'a;
 
 /// Reads one format.
 pub trait Extractor {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable>;
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable>;
 }
 
 /// The extractor of a format; none where this program has none.
@@ -79,7 +79,7 @@ pub fn extractor(format: Format) -> Option<Box<dyn Extractor>> {
 }
 
 #[cfg(test)]
-type Extracted = (Vec<(crate::BlockKind, String)>, Result<Summary, Unreadable>);
+type Extracted = (Vec<(crate::BlockKind, String)>, Result<ExtractSummary, Unreadable>);
 
 /// What an extractor reads of a document with these bytes.
 #[cfg(test)]

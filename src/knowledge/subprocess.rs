@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::extract::Summary;
+use crate::extract::ExtractSummary;
 use crate::{Block, Format, Unreadable};
 pub use child::child_main;
 use line::Line;
@@ -51,7 +51,7 @@ impl Default for ExtractionLimits {
 /// An extraction under way. Dropping it ends the subprocess, and all that this has started.
 pub struct Extraction {
     blocks: mpsc::Receiver<Block>,
-    outcome: JoinHandle<Result<Summary, Unreadable>>,
+    outcome: JoinHandle<Result<ExtractSummary, Unreadable>>,
 }
 
 impl Extraction {
@@ -84,7 +84,7 @@ impl Extraction {
     }
 
     /// How it ended. Blocks that were not taken are dropped.
-    pub async fn finish(mut self) -> Result<Summary, Unreadable> {
+    pub async fn finish(mut self) -> Result<ExtractSummary, Unreadable> {
         while self.blocks.recv().await.is_some() {}
         match (&mut self.outcome).await {
             Ok(outcome) => outcome,
@@ -113,7 +113,7 @@ impl Drop for Subprocess {
 }
 
 impl Subprocess {
-    async fn read(&mut self, sender: &mpsc::Sender<Block>, limits: &ExtractionLimits) -> Result<Summary, Unreadable> {
+    async fn read(&mut self, sender: &mpsc::Sender<Block>, limits: &ExtractionLimits) -> Result<ExtractSummary, Unreadable> {
         let (Some(stdout), Some(stderr)) = (self.0.stdout.take(), self.0.stderr.take()) else {
             return Err(io::Error::other("the subprocess has no output").into());
         };

@@ -18,5 +18,5 @@ pub use fault::Fault;
 pub use login::Login;
 pub use marks::Mark;
 pub use runs::{Facts, Input, RunStatus, Scored};
-pub use server::{Servers, Standing};
+pub use server::{LastFailure, Servers};
 pub use traces::{Assessment, Found, Source, trace_id};

@@ -37,9 +37,9 @@ impl Servers {
 
 /// Why the last attempt failed, if it did: a log needs no more than the changes.
 #[derive(Debug, Default)]
-pub struct Standing(Mutex<Option<&'static str>>);
+pub struct LastFailure(Mutex<Option<&'static str>>);
 
-impl Standing {
+impl LastFailure {
     /// Notes how an attempt went; says whether the one before went otherwise.
     pub fn has_changed(&self, failure: Option<&'static str>) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn only_another_outcome_is_a_change() {
-        let standing = Standing::default();
+        let standing = LastFailure::default();
         let told = [None, Some("Slow"), Some("Slow"), Some("Unreachable"), None, None].map(|failure| standing.has_changed(failure));
         assert_eq!(told, [false, true, false, true, true, false]);
     }

@@ -5,5 +5,5 @@ mod credentials;
 mod sign;
 mod web_identity;
 
-pub(crate) use credentials::Credentials;
+pub(crate) use credentials::AwsCredentials;
 pub(crate) use sign::{Scope, sign};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::answer::{self, Piece, Stop, Usage};
-use crate::aws::{self, Credentials, Scope};
+use crate::aws::{self, AwsCredentials, Scope};
 use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::{FaultKind, ModelFault};
@@ -28,7 +28,7 @@ pub(crate) struct Bedrock {
 
 enum Access {
     Token(HeaderValue),
-    Signed(Credentials),
+    Signed(AwsCredentials),
 }
 
 impl Bedrock {
@@ -43,7 +43,7 @@ impl Bedrock {
         };
         let access = match settings::key(variables, &["AWS_BEARER_TOKEN_BEDROCK"], "Bearer ")? {
             Some(token) => Some(Access::Token(token)),
-            None => Credentials::of(variables)?.map(Access::Signed),
+            None => AwsCredentials::of(variables)?.map(Access::Signed),
         };
         Ok(Self { place, access })
     }

@@ -26,7 +26,7 @@ const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// A token is replaced this long before it expires.
 const EXPIRY_MARGIN: Duration = Duration::from_mins(2);
 
-pub(crate) struct Credentials {
+pub(crate) struct GoogleCredentials {
     source: CredentialSource,
     transport: Transport,
     token: Mutex<Option<(HeaderValue, Instant)>>,
@@ -43,13 +43,13 @@ enum Content {
     Federation(Federation),
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for GoogleCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials")
     }
 }
 
-impl Credentials {
+impl GoogleCredentials {
     pub(crate) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
         let source = match settings::first(variables, &[FILE_VARIABLE]) {
             Some((_, path)) => CredentialSource::File(path.into()),

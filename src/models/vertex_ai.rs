@@ -7,7 +7,7 @@ use url::Url;
 use crate::exchange::{EventReader, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::gemini;
-use crate::google::Credentials;
+use crate::google::GoogleCredentials;
 use crate::message::ModelRequest;
 use crate::settings::{self, Variables};
 use crate::transport::ProviderCall;
@@ -16,7 +16,7 @@ use crate::wire::Framing;
 pub(crate) struct VertexAi {
     id: String,
     place: VertexEndpoint,
-    credentials: Arc<Credentials>,
+    credentials: Arc<GoogleCredentials>,
 }
 
 /// Project, location and base URL of Vertex AI.
@@ -40,7 +40,7 @@ impl VertexEndpoint {
     }
 
     /// The URL of a model's method, such as `predict`.
-    pub(crate) async fn url(&self, credentials: &Credentials, id: &str, method: &str) -> Result<Url, ModelFault> {
+    pub(crate) async fn url(&self, credentials: &GoogleCredentials, id: &str, method: &str) -> Result<Url, ModelFault> {
         let project = match &self.project {
             Some(project) => project.clone(),
             None => credentials.project().await?,
@@ -52,7 +52,7 @@ impl VertexEndpoint {
 
 impl VertexAi {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        Ok(Self { id: id.to_owned(), place: VertexEndpoint::of(variables)?, credentials: Arc::new(Credentials::of(variables)?) })
+        Ok(Self { id: id.to_owned(), place: VertexEndpoint::of(variables)?, credentials: Arc::new(GoogleCredentials::of(variables)?) })
     }
 }
 

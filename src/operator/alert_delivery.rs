@@ -25,13 +25,13 @@ use jiff::Timestamp;
 use slipway_api::integration::IntegrationType;
 use slipway_cluster::controller::{self, Phase};
 use slipway_database::{GivenUp, Waiting};
-use slipway_mlflow::Standing;
+use slipway_mlflow::LastFailure;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 pub(crate) use message::{AlertTurn, id, payload};
-pub(crate) use receivers::{Receiver, receivers};
+pub(crate) use receivers::{AlertReceiver, receivers};
 
 use crate::caches::integration::Delivered;
 use crate::context::Context;
@@ -52,12 +52,12 @@ pub(crate) struct AlertDelivery {
     context: Arc<Context>,
     /// How a worker is asked; none is, without it.
     sign: Option<Arc<Sign>>,
-    standing: Standing,
+    standing: LastFailure,
 }
 
 impl AlertDelivery {
     pub(crate) fn new(context: Arc<Context>, sign: Option<Arc<Sign>>) -> Self {
-        Self { context, sign, standing: Standing::default() }
+        Self { context, sign, standing: LastFailure::default() }
     }
 
     async fn run(&self) {
@@ -142,7 +142,7 @@ impl AlertDelivery {
         has_delivered
     }
 
-    async fn give_up(&self, course: &mut Course, receivers: &[Receiver], given_up: Vec<GivenUp>) {
+    async fn give_up(&self, course: &mut Course, receivers: &[AlertReceiver], given_up: Vec<GivenUp>) {
         let mut by_integration: HashMap<String, Vec<GivenUp>> = HashMap::new();
         for one in given_up {
             by_integration.entry(one.integration.clone()).or_default().push(one);
@@ -159,7 +159,7 @@ impl AlertDelivery {
     }
 
     /// Tells the integration controller how deliveries stand, and counts what waits.
-    fn tell(&self, receivers: &[Receiver], waiting: &[Waiting]) {
+    fn tell(&self, receivers: &[AlertReceiver], waiting: &[Waiting]) {
         let context = &*self.context;
         let found = receivers.iter().zip(waiting);
         let found = found.map(|(receiver, waiting)| (receiver.key.clone(), delivered(waiting, context.alert_queue.is_full(waiting))));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use slipway_cluster::controller::{self, Phase};
 use slipway_database::{DueFeedback, Feedback};
-use slipway_mlflow::{Fault, Mark, Mlflow, Standing};
+use slipway_mlflow::{Fault, LastFailure, Mark, Mlflow};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -32,7 +32,7 @@ pub(crate) struct FeedbackDelivery {
     context: Arc<Context>,
     /// Another MLflow server is in effect.
     reconfigured: Notify,
-    standing: Standing,
+    standing: LastFailure,
 }
 
 /// Why a batch ended before its end.
@@ -46,7 +46,7 @@ enum Trouble {
 
 impl FeedbackDelivery {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, reconfigured: Notify::new(), standing: Standing::default() }
+        Self { context, reconfigured: Notify::new(), standing: LastFailure::default() }
     }
 
     async fn run(&self, tenancy: &Tenancy) {

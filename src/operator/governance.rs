@@ -26,7 +26,7 @@ use slipway_cluster::Key;
 use slipway_cluster::controller::{self, Phase};
 use slipway_database::Alert;
 use slipway_governance::alert::Topic;
-use slipway_mlflow::Standing;
+use slipway_mlflow::LastFailure;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -116,7 +116,7 @@ impl Governance {
         if context.tenancy.is_none() {
             tracing::info!("there is no database: alerts are about readiness alone, and nothing else is measured");
         }
-        let (mut memory, standing, offset) = (Memory::default(), Standing::default(), offset());
+        let (mut memory, standing, offset) = (Memory::default(), LastFailure::default(), offset());
         loop {
             let begun = Instant::now();
             let outcome = self.pass(&mut memory, Timestamp::now()).await;

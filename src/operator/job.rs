@@ -27,7 +27,7 @@ const MAX_EVENTS: u32 = 20;
 
 /// Why a Job has no pod that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct JobTrouble {
     pub reason: &'static str,
     pub message: String,
 }
@@ -109,7 +109,7 @@ pub(crate) async fn pods(context: &Context, namespace: &str, label: &str) -> Res
 }
 
 /// What keeps the newest pod from running; of a Job without a pod, why it has none.
-pub(crate) async fn trouble(context: &Context, namespace: &str, label: &str, job: &str) -> Option<Trouble> {
+pub(crate) async fn trouble(context: &Context, namespace: &str, label: &str, job: &str) -> Option<JobTrouble> {
     match pods(context, namespace, label).await {
         Ok(pods) if pods.is_empty() => refusal(context, namespace, job).await,
         Ok(pods) => of_pods(&pods),
@@ -121,24 +121,24 @@ pub(crate) async fn trouble(context: &Context, namespace: &str, label: &str, job
 }
 
 /// What keeps the newest one from running.
-pub(crate) fn of_pods(pods: &[Pod]) -> Option<Trouble> {
+pub(crate) fn of_pods(pods: &[Pod]) -> Option<JobTrouble> {
     let newest = pods.iter().max_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
     newest.and_then(problem).map(|problem| told(&problem))
 }
 
-fn told(problem: &Problem) -> Trouble {
+fn told(problem: &Problem) -> JobTrouble {
     let reason = if problem.reason == "Unschedulable" { "Unschedulable" } else { "PodFailed" };
     let message = if problem.message.is_empty() { problem.reason.clone() } else { format!("{}: {}", problem.reason, problem.message) };
-    Trouble { reason, message: format!("its pod does not run: {message}") }
+    JobTrouble { reason, message: format!("its pod does not run: {message}") }
 }
 
 /// What the controller of Jobs was told when it made a pod; it says so in Events alone, and tries again.
-pub(crate) async fn refusal(context: &Context, namespace: &str, job: &str) -> Option<Trouble> {
+pub(crate) async fn refusal(context: &Context, namespace: &str, job: &str) -> Option<JobTrouble> {
     let api: Api<Event> = Api::namespaced(context.client.clone(), namespace);
     let of_it = format!("regarding.kind=Job,regarding.name={job},reason=FailedCreate");
     let events = api.list(&ListParams::default().fields(&of_it).limit(MAX_EVENTS)).await.ok()?;
     let note = events.items.iter().filter_map(|event| event.note.as_deref()).next_back()?;
-    Some(Trouble { reason: reason_of_refusal(note), message: format!("its pod is not made yet: {note}") })
+    Some(JobTrouble { reason: reason_of_refusal(note), message: format!("its pod is not made yet: {note}") })
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use crate::caches::secret::keyed_hash;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
-use crate::tenancy::{DatabaseAccess, Standing, UNAVAILABLE_TTL};
+use crate::tenancy::{DatabaseAccess, DatabaseState, UNAVAILABLE_TTL};
 use default_policies::Recorded;
 use policies::PolicySelection;
 
@@ -414,7 +414,7 @@ async fn report(
     context: &Context,
     team: &Team,
     verdict: &Verdict,
-    standing: Option<Standing>,
+    standing: Option<DatabaseState>,
     policies: Option<&Finding>,
 ) -> Result<Option<Duration>, write::Error> {
     let mut before = team.status.clone().unwrap_or_default();
@@ -456,13 +456,13 @@ async fn report(
 }
 
 /// What a Team says of the database.
-fn isolation(standing: Standing) -> Finding {
+fn isolation(standing: DatabaseState) -> Finding {
     match standing {
-        Standing::Isolated => {
+        DatabaseState::Isolated => {
             Finding::new(DATABASE_ISOLATED, true, "RolePerTeam", "the team has a database login of its own, which sees its own rows alone")
         }
-        Standing::Shared(why) => Finding::new(DATABASE_ISOLATED, false, "Shared", why),
-        Standing::Unavailable(why) => {
+        DatabaseState::Shared(why) => Finding::new(DATABASE_ISOLATED, false, "Shared", why),
+        DatabaseState::Unavailable(why) => {
             let message = format!("{why}; it is tried again, and agents that have a login keep it");
             Finding::new(DATABASE_ISOLATED, false, "DatabaseUnavailable", message)
         }

@@ -66,7 +66,7 @@ pub enum DatabaseAccess {
 
 /// Where a team stands with the database, for its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum DatabaseState {
     Isolated,
     /// All share one login; why, and what that costs.
     Shared(String),
@@ -175,9 +175,9 @@ impl Tenancy {
     }
 
     /// Makes or mends a Team's login, unless that was done a moment ago, and lets it in to its knowledge bases.
-    pub async fn ensure(&self, home: &Home) -> Standing {
+    pub async fn ensure(&self, home: &Home) -> DatabaseState {
         let standing = self.ensure_login(home).await;
-        if standing == Standing::Isolated
+        if standing == DatabaseState::Isolated
             && let DatabaseAccess::Url(url) = self.access(ids::team_slug(&home.team), &home.uid)
         {
             self.knowledge.admit(home, url.user()).await;
@@ -185,9 +185,11 @@ impl Tenancy {
         standing
     }
 
-    async fn ensure_login(&self, home: &Home) -> Standing {
+    async fn ensure_login(&self, home: &Home) -> DatabaseState {
         if self.wanted == Wanted::Shared {
-            return Standing::Shared(Isolation::Shared { why: "the chart's value database.isolation is shared".to_owned() }.to_string());
+            return DatabaseState::Shared(
+                Isolation::Shared { why: "the chart's value database.isolation is shared".to_owned() }.to_string(),
+            );
         }
         let team = ids::team_slug(&home.team);
         if let Some(former) = &home.adopts {
@@ -197,7 +199,7 @@ impl Tenancy {
             return known.standing();
         }
         if let Err(why) = self.answers() {
-            return Standing::Unavailable(why);
+            return DatabaseState::Unavailable(why);
         }
         match self.ask(home).await {
             Ok(Some(login)) => {
@@ -212,9 +214,9 @@ impl Tenancy {
                 if locked(&self.crowded).insert(team.to_owned()) {
                     self.departures.look_at(team);
                 }
-                Standing::Unavailable("the database holds rows of an earlier Team of this name, which are removed first".to_owned())
+                DatabaseState::Unavailable("the database holds rows of an earlier Team of this name, which are removed first".to_owned())
             }
-            Err(fault) => Standing::Unavailable(self.noted(&fault)),
+            Err(fault) => DatabaseState::Unavailable(self.noted(&fault)),
         }
     }
 
@@ -403,10 +405,10 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Known {
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> DatabaseState {
         match &self.login {
-            Ok(_) => Standing::Isolated,
-            Err(why) => Standing::Shared(why.clone()),
+            Ok(_) => DatabaseState::Isolated,
+            Err(why) => DatabaseState::Shared(why.clone()),
         }
     }
 }

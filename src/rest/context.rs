@@ -9,7 +9,7 @@ use kube::Client;
 use slipway_api::agent::RiskProfile;
 use slipway_database::{Fault, Reader};
 use slipway_import::Importer;
-use slipway_mlflow::{Servers, Standing};
+use slipway_mlflow::{LastFailure, Servers};
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -100,7 +100,7 @@ pub struct Context {
     pub(crate) fleet: Fleet,
     pub(crate) mlflow: Servers,
     /// Whether marks reach MLflow.
-    pub(crate) delivering: Standing,
+    pub(crate) delivering: LastFailure,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
@@ -120,7 +120,7 @@ impl Context {
         let state = StateClient::new(&settings.state);
         let importer = Importer::new(settings.importer.clone());
         let database = settings.platform.reader()?;
-        let (mlflow, delivering) = (settings.platform.mlflow_servers(), Standing::default());
+        let (mlflow, delivering) = (settings.platform.mlflow_servers(), LastFailure::default());
         let description = Description::of(&routes::all());
         Ok(Self {
             client,

@@ -110,12 +110,12 @@ impl Recall {
         self.store.memories(limit, cursor).await
     }
 
-    pub(crate) async fn status(&self) -> Result<Status, Fault> {
+    pub(crate) async fn status(&self) -> Result<MemoryStatus, Fault> {
         let count = self.ask_count().await?;
         let backend = self.store.backend();
         let search_type = if self.embedder.is_some() { "semantic" } else { "full-text" };
         let embedding_model = self.embedder.as_ref().map(|embedder| embedder.id().to_owned());
-        Ok(Status { enabled: true, backend, persistent: self.store.persists(), search_type, embedding_model, count })
+        Ok(MemoryStatus { enabled: true, backend, persistent: self.store.persists(), search_type, embedding_model, count })
     }
 
     async fn ask_count(&self) -> Result<i64, Fault> {
@@ -151,7 +151,7 @@ pub(crate) enum Unkept {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Status {
+pub(crate) struct MemoryStatus {
     enabled: bool,
     backend: &'static str,
     /// Whether memories survive the pod.

@@ -30,7 +30,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use slipway_release::{Artifact, Current, Status};
 
-pub use cache::{Row, Summary};
+pub use cache::{ReleaseSummary, Row};
 use change::{ChangeOutcome, HistoryChange, Operation};
 pub use fault::HistoryFault;
 use objects::ObjectReader;
@@ -197,7 +197,7 @@ impl History {
         for (row, id) in &mut rows {
             if row.summary.is_err() {
                 let artifact = change::artifact(&objects, *id, namespace, agent, row.version);
-                row.summary = artifact.map(|artifact| Summary::of(&artifact)).map_err(|fault| fault.to_string());
+                row.summary = artifact.map(|artifact| ReleaseSummary::of(&artifact)).map_err(|fault| fault.to_string());
                 // An invalid artifact is read again by the next list: it may have been repaired.
                 read.extend(row.summary.clone().ok().map(|summary| (row.version, *id, summary)));
             }

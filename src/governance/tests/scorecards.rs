@@ -56,7 +56,7 @@ fn dimension(dimension: &Dimension) -> Value {
         .metrics
         .iter()
         .map(|metric| {
-            json!({"name": metric.name, "value": metric.value, "score": metric.score, "status": metric.status.map(slipway_governance::Status::as_str),
+            json!({"name": metric.name, "value": metric.value, "score": metric.score, "status": metric.status.map(slipway_governance::MetricStatus::as_str),
                 "threshold": metric.threshold, "unit": metric.unit.as_str(), "at_least": metric.at_least, "source": metric.source.as_str()})
         })
         .collect();

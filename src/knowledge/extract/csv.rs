@@ -10,7 +10,7 @@ use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
 use super::output::{Output, Stop};
 use super::table::{COLUMNS_MAX, row};
-use super::{Extractor, Sink, Summary, Unreadable, decode};
+use super::{ExtractSummary, Extractor, Sink, Unreadable, decode};
 use crate::BlockKind;
 use dialect::Dialect;
 
@@ -25,7 +25,7 @@ const SAMPLE_BYTES: usize = 64 * 1024;
 pub struct Csv;
 
 impl Extractor for Csv {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable> {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable> {
         let opened = File::open(file)?;
         let size = opened.metadata()?.len();
         let encoding = decode::detect(BufReader::new(opened))?;
@@ -49,7 +49,7 @@ impl Extractor for Csv {
         let mut table = Table { output: Output::new(sink, size), columns: None, dialect, defects: Defects::default() };
         let outcome = table.read(Records::new(sample.chain_to(stream), table.dialect.delimiter));
         Stop::settle(outcome)?;
-        Ok(Summary { pages: None, notes: table.defects.notes() })
+        Ok(ExtractSummary { pages: None, notes: table.defects.notes() })
     }
 }
 

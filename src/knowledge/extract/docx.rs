@@ -15,7 +15,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::output::{Output, Stop};
-use super::{Extractor, Sink, Summary, Unreadable, format, program};
+use super::{ExtractSummary, Extractor, Sink, Unreadable, format, program};
 use body::{DocxBody, NoteKind};
 use image::Images;
 use package::Package;
@@ -40,7 +40,7 @@ impl Default for Docx {
 }
 
 impl Extractor for Docx {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable> {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable> {
         refuse_others(file)?;
         let mut package = Package::open(file)?;
         let main = main_part(&mut package)?;
@@ -62,7 +62,7 @@ impl Extractor for Docx {
         let stream = package.part(&main)?.ok_or_else(|| Unreadable::Broken(format!("its part {main} is missing")))?;
         let outcome = body.read(Xml::new(stream, &main), &mut output).and_then(|()| body.finish(&mut output));
         Stop::settle(outcome)?;
-        Ok(Summary { pages: body.page(), notes: body.into_notes() })
+        Ok(ExtractSummary { pages: body.page(), notes: body.into_notes() })
     }
 }
 

@@ -11,7 +11,7 @@ mod tokens;
 use std::path::Path;
 
 use super::output::{Output, Stop, read_whole};
-use super::{Extractor, Sink, Summary, Unreadable, decode, format};
+use super::{ExtractSummary, Extractor, Sink, Unreadable, decode, format};
 use crate::BlockKind;
 use page::HtmlPage;
 
@@ -21,7 +21,7 @@ const HTML_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub struct Html;
 
 impl Extractor for Html {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable> {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable> {
         let bytes = read_whole(file, HTML_BYTES_MAX, "HTML")?;
         let encoding = charset::declared(&bytes);
         let html = decode::whole(&bytes, encoding)?;
@@ -37,7 +37,7 @@ impl Extractor for Html {
         let (pieces, title) = HtmlPage::read(&html);
         drop(html);
         Stop::settle(write(&main_content::choose(pieces), &title, &mut Output::new(sink, size)))?;
-        Ok(Summary::default())
+        Ok(ExtractSummary::default())
     }
 }
 

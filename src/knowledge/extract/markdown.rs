@@ -7,7 +7,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use super::output::{Output, Stop, read_whole};
 use super::table::{Cell, Grid, Rowing, text};
 use super::text::{Text, refuse_binary};
-use super::{Extractor, Sink, Summary, Unreadable, decode, html};
+use super::{ExtractSummary, Extractor, Sink, Unreadable, decode, html};
 use crate::BlockKind;
 
 /// The parser takes a hundred times the memory of a hostile text. Longer ones are read as plain text.
@@ -16,7 +16,7 @@ const MARKDOWN_BYTES_MAX: u64 = 2 * 1024 * 1024;
 pub struct Markdown;
 
 impl Extractor for Markdown {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable> {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable> {
         if std::fs::metadata(file)?.len() > MARKDOWN_BYTES_MAX {
             let mut summary = Text.extract(file, sink)?;
             summary.notes.push(format!("Markdown of more than {} MiB is read as plain text", MARKDOWN_BYTES_MAX >> 20));
@@ -33,7 +33,7 @@ impl Extractor for Markdown {
             | Options::ENABLE_YAML_STYLE_METADATA_BLOCKS;
         let outcome = Parser::new_ext(&source, options).try_for_each(|event| page.event(event));
         Stop::settle(outcome.and_then(|()| page.flush()))?;
-        Ok(Summary::default())
+        Ok(ExtractSummary::default())
     }
 }
 

@@ -14,7 +14,7 @@ use self::outline::Outline;
 use self::page::PdfPage;
 use self::reader::{Read, Reader, ReaderState};
 use super::program::{Allowance, Running, command, find, told};
-use super::{Extractor, Sink, Summary, Unreadable};
+use super::{ExtractSummary, Extractor, Sink, Unreadable};
 
 mod flow;
 mod fonts;
@@ -133,7 +133,7 @@ impl Pdf {
 }
 
 impl Extractor for Pdf {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable> {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable> {
         // Absolute, so that no name is taken for an option.
         let file = fs::canonicalize(file)?;
         let pages = self.pages(&file)?;
@@ -160,7 +160,7 @@ impl Extractor for Pdf {
             began: Instant::now(),
         };
         reading.all(sink)?;
-        Ok(Summary { pages: Some(pages), notes: reading.notes.told() })
+        Ok(ExtractSummary { pages: Some(pages), notes: reading.notes.told() })
     }
 }
 

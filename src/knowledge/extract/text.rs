@@ -5,13 +5,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::output::{BLOCK_BYTES_MAX, Output, Stop};
-use super::{Extractor, Sink, Summary, Unreadable, decode, format};
+use super::{ExtractSummary, Extractor, Sink, Unreadable, decode, format};
 use crate::BlockKind;
 
 pub struct Text;
 
 impl Extractor for Text {
-    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable> {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<ExtractSummary, Unreadable> {
         let opened = File::open(file)?;
         let size = opened.metadata()?.len();
         let mut first = Vec::new();
@@ -20,7 +20,7 @@ impl Extractor for Text {
         let encoding = decode::detect(BufReader::new(File::open(file)?))?;
         let mut lines = BufReader::with_capacity(BLOCK_BYTES_MAX, decode::Utf8::new(File::open(file)?, encoding));
         Stop::settle(paragraphs(&mut lines, &mut Output::new(sink, size)))?;
-        Ok(Summary::default())
+        Ok(ExtractSummary::default())
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
             (b"", vec![]),
         ] {
             let (blocks, summary) = extracted(&Text, text);
-            assert_eq!(summary.unwrap(), Summary::default());
+            assert_eq!(summary.unwrap(), ExtractSummary::default());
             assert_eq!(blocks.into_iter().map(|(_, text)| text).collect::<Vec<_>>(), expected);
         }
         let refusal = extracted(&Text, b"\x7fELF\x02\x01\x01\0\0\0").1.unwrap_err();

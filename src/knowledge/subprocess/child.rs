@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ExtractionLimits;
 use super::line::{Ended, Line};
-use crate::extract::{Summary, extractor};
+use crate::extract::{ExtractSummary, extractor};
 use crate::{Block, Format, Unreadable};
 
 /// The memory that programs it starts may have, in MiB; its own is less.
@@ -34,7 +34,7 @@ pub fn child_main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(arguments: &[OsString], out: &mut impl Write) -> Result<Summary, Unreadable> {
+fn run(arguments: &[OsString], out: &mut impl Write) -> Result<ExtractSummary, Unreadable> {
     let wrong = || io::Error::other("the arguments are: extract FORMAT MEBIBYTES SECONDS FILE");
     let [command, format, memory, seconds, file] = arguments else { return Err(wrong().into()) };
     let format = format.to_str().and_then(Format::of_name).filter(|_| command == "extract").ok_or_else(wrong)?;

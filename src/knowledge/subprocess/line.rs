@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::extract::Summary;
+use crate::extract::ExtractSummary;
 use crate::{Block, Unreadable};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,15 +17,15 @@ pub(super) enum Line {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ended {
-    Summary(Summary),
+    Summary(ExtractSummary),
     Encrypted,
     Broken(String),
     TooLarge(String),
     Io(String),
 }
 
-impl From<Result<Summary, Unreadable>> for Ended {
-    fn from(outcome: Result<Summary, Unreadable>) -> Self {
+impl From<Result<ExtractSummary, Unreadable>> for Ended {
+    fn from(outcome: Result<ExtractSummary, Unreadable>) -> Self {
         match outcome {
             Ok(summary) => Self::Summary(summary),
             Err(Unreadable::Encrypted) => Self::Encrypted,
@@ -36,7 +36,7 @@ impl From<Result<Summary, Unreadable>> for Ended {
     }
 }
 
-impl From<Ended> for Result<Summary, Unreadable> {
+impl From<Ended> for Result<ExtractSummary, Unreadable> {
     fn from(ended: Ended) -> Self {
         Err(match ended {
             Ended::Summary(summary) => return Ok(summary),

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use slipway_knowledge::extract::{SNIFFED_BYTES, Summary};
+use slipway_knowledge::extract::{ExtractSummary, SNIFFED_BYTES};
 use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Block, BlockKind, Format, Unreadable};
 use tokio::task::JoinSet;
@@ -28,7 +28,7 @@ fn program() -> Vec<OsString> {
     vec![env!("CARGO_BIN_EXE_slipway-knowledge").into()]
 }
 
-async fn read(format: Format, file: &Path) -> (Vec<Block>, Result<Summary, Unreadable>) {
+async fn read(format: Format, file: &Path) -> (Vec<Block>, Result<ExtractSummary, Unreadable>) {
     let mut extraction = Extraction::start(&program(), format, file, LIMITS).unwrap();
     let mut blocks = Vec::new();
     while let Some(block) = extraction.next().await {
@@ -51,7 +51,7 @@ fn detect(file: &Path) -> Result<Format, Unreadable> {
 }
 
 /// Reads all, two at a time, and tells of each what came.
-async fn read_all(files: Vec<PathBuf>) -> Vec<(PathBuf, usize, Result<Summary, Unreadable>)> {
+async fn read_all(files: Vec<PathBuf>) -> Vec<(PathBuf, usize, Result<ExtractSummary, Unreadable>)> {
     let mut tasks = JoinSet::new();
     let mut read_files = Vec::new();
     for file in files {

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use slipway_knowledge::extract::Summary;
+use slipway_knowledge::extract::ExtractSummary;
 use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Block, BlockKind, Format, Unreadable};
 use tempfile::NamedTempFile;
@@ -23,7 +23,7 @@ fn file(bytes: &[u8]) -> NamedTempFile {
     file
 }
 
-async fn all(mut extraction: Extraction) -> (Vec<Block>, Result<Summary, Unreadable>) {
+async fn all(mut extraction: Extraction) -> (Vec<Block>, Result<ExtractSummary, Unreadable>) {
     let mut blocks = Vec::new();
     while let Some(block) = extraction.next().await {
         blocks.push(block);
@@ -32,7 +32,7 @@ async fn all(mut extraction: Extraction) -> (Vec<Block>, Result<Summary, Unreada
 }
 
 /// A program that behaves as the script says.
-async fn said(script: &str, limits: ExtractionLimits) -> (Vec<Block>, Result<Summary, Unreadable>) {
+async fn said(script: &str, limits: ExtractionLimits) -> (Vec<Block>, Result<ExtractSummary, Unreadable>) {
     let program = ["/bin/sh", "-c", script].map(OsString::from);
     all(Extraction::start(&program, Format::Text, Path::new("/dev/null"), limits).unwrap()).await
 }
@@ -50,7 +50,7 @@ async fn blocks_and_the_summary_come_through() {
     let text = file("One\n\nzwei \u{1f600}\n".as_bytes());
     let (blocks, summary) = all(Extraction::start(&program(), Format::Text, text.path(), ExtractionLimits::default()).unwrap()).await;
     let block = |text: &str| Block { kind: BlockKind::Paragraph, text: text.into(), page: None };
-    assert_eq!((blocks, summary.unwrap()), (vec![block("One"), block("zwei \u{1f600}")], Summary::default()));
+    assert_eq!((blocks, summary.unwrap()), (vec![block("One"), block("zwei \u{1f600}")], ExtractSummary::default()));
     let missing = Extraction::start(&program(), Format::Text, Path::new("/nowhere"), ExtractionLimits::default()).unwrap();
     assert!(matches!(all(missing).await.1, Err(Unreadable::Io(_))));
     assert!(Extraction::start(&["/no/such/program".into()], Format::Text, text.path(), ExtractionLimits::default()).is_err());
@@ -112,7 +112,7 @@ async fn a_slow_reader_is_not_held_against_the_subprocess() {
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
     }
-    assert_eq!((count, extraction.finish().await.unwrap()), (100, Summary::default()));
+    assert_eq!((count, extraction.finish().await.unwrap()), (100, ExtractSummary::default()));
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn the_environment_of_the_subprocess_is_empty() {
     let script = r#"names=$(/usr/bin/tr '\0' '\n' < /proc/$$/environ | /usr/bin/cut -d= -f1 | /usr/bin/tr '\n' ' ')
         echo "{\"block\": {\"kind\": \"paragraph\", \"text\": \"$names\"}}"; echo '{"ended": {"summary": {"pages": null, "notes": []}}}'"#;
     let (blocks, outcome) = said(script, ExtractionLimits::default()).await;
-    assert_eq!((outcome.unwrap(), blocks[0].text.as_str()), (Summary::default(), "TMPDIR "));
+    assert_eq!((outcome.unwrap(), blocks[0].text.as_str()), (ExtractSummary::default(), "TMPDIR "));
 }
 
 /// What OCR is asked is played by a script: that tesseract reads well is its own affair.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use super::credentials::{issued, read};
-use super::sign::Keys;
+use super::sign::AwsKeys;
 use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::CredentialService;
 use crate::settings::{self, Variables};
@@ -42,7 +42,7 @@ impl Container {
         Ok(Some(Self { url, file, token: settings::key(variables, &[TOKEN_VARIABLE], "")?, issuer: CredentialService::new(true) }))
     }
 
-    pub(super) async fn keys(&self) -> Result<(Keys, Timestamp), ModelFault> {
+    pub(super) async fn keys(&self) -> Result<(AwsKeys, Timestamp), ModelFault> {
         let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
         // Read each time, because the cluster rotates it.
         let token = match &self.file {

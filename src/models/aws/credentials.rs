@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::container::Container;
-use super::sign::Keys;
+use super::sign::AwsKeys;
 use super::web_identity::WebIdentity;
 use crate::fault::{FaultKind, ModelFault};
 use crate::settings::{self, Variables};
@@ -20,8 +20,8 @@ const RENEW_BEFORE: SignedDuration = SignedDuration::from_mins(5);
 /// The pause after a failed renewal, while the old keys are valid.
 const RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
-pub(crate) enum Credentials {
-    Fixed(Arc<Keys>),
+pub(crate) enum AwsCredentials {
+    Fixed(Arc<AwsKeys>),
     Renewed(Box<RenewedKeys>),
 }
 
@@ -36,17 +36,17 @@ enum KeySource {
 }
 
 struct CachedKeys {
-    keys: Arc<Keys>,
+    keys: Arc<AwsKeys>,
     renewal: Timestamp,
     expires: Timestamp,
 }
 
-impl Credentials {
+impl AwsCredentials {
     /// The first configured source, in the order of AWS's own libraries.
     pub(crate) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
         let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
         let source = match (value(ID_VARIABLE), value(SECRET_VARIABLE)) {
-            (Some(id), Some(secret)) => return Ok(Some(Self::Fixed(Arc::new(Keys { id, secret, session: value(SESSION_VARIABLE) })))),
+            (Some(id), Some(secret)) => return Ok(Some(Self::Fixed(Arc::new(AwsKeys { id, secret, session: value(SESSION_VARIABLE) })))),
             (Some(_), None) => return Err(half(ID_VARIABLE, SECRET_VARIABLE)),
             (None, Some(_)) => return Err(half(SECRET_VARIABLE, ID_VARIABLE)),
             (None, None) => match WebIdentity::of(variables)? {
@@ -57,7 +57,7 @@ impl Credentials {
         Ok(source.map(|source| Self::Renewed(Box::new(RenewedKeys { source, kept: Mutex::new(None) }))))
     }
 
-    pub(crate) async fn keys(&self) -> Result<Arc<Keys>, ModelFault> {
+    pub(crate) async fn keys(&self) -> Result<Arc<AwsKeys>, ModelFault> {
         match self {
             Self::Fixed(keys) => Ok(Arc::clone(keys)),
             Self::Renewed(renewed) => renewed.keys().await,
@@ -66,7 +66,7 @@ impl Credentials {
 }
 
 impl RenewedKeys {
-    async fn keys(&self) -> Result<Arc<Keys>, ModelFault> {
+    async fn keys(&self) -> Result<Arc<AwsKeys>, ModelFault> {
         // The lock is held while keys are fetched, so that concurrent requests fetch them once.
         let mut kept = self.kept.lock().await;
         let now = Timestamp::now();
@@ -93,7 +93,7 @@ impl RenewedKeys {
 }
 
 impl KeySource {
-    async fn keys(&self) -> Result<(Keys, Timestamp), ModelFault> {
+    async fn keys(&self) -> Result<(AwsKeys, Timestamp), ModelFault> {
         match self {
             Self::WebIdentity(identity) => identity.keys().await,
             Self::Container(container) => container.keys().await,
@@ -118,12 +118,12 @@ pub(super) fn read(variable: &str, path: &str) -> Result<String, ModelFault> {
 }
 
 /// The keys in a service's answer.
-pub(super) fn issued(by: &str, mut field: impl FnMut(&str) -> Option<String>, session: &str) -> Result<(Keys, Timestamp), ModelFault> {
+pub(super) fn issued(by: &str, mut field: impl FnMut(&str) -> Option<String>, session: &str) -> Result<(AwsKeys, Timestamp), ModelFault> {
     let mut needed = |name: &str| {
         let value = field(name).filter(|value| !value.is_empty());
         value.ok_or_else(|| ModelFault::new(FaultKind::Broken, format!("{by} answered without {name}")))
     };
-    let keys = Keys { id: needed("AccessKeyId")?, secret: needed("SecretAccessKey")?, session: Some(needed(session)?) };
+    let keys = AwsKeys { id: needed("AccessKeyId")?, secret: needed("SecretAccessKey")?, session: Some(needed(session)?) };
     let expires = needed("Expiration")?.parse();
     Ok((keys, expires.map_err(|_| ModelFault::new(FaultKind::Broken, format!("{by} answered with an Expiration that is no time")))?))
 }

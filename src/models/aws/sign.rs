@@ -10,13 +10,13 @@ use url::Url;
 /// The path is encoded a second time, except for slashes.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-pub(crate) struct Keys {
+pub(crate) struct AwsKeys {
     pub(crate) id: String,
     pub(crate) secret: String,
     pub(crate) session: Option<String>,
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for AwsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys")
     }
@@ -31,7 +31,7 @@ pub(crate) struct Scope<'a> {
 }
 
 /// The headers that sign a POST of JSON, `authorization` last. All of them have to be sent.
-pub(crate) fn sign(url: &Url, body: &[u8], keys: &Keys, scope: &Scope<'_>) -> Vec<(&'static str, String)> {
+pub(crate) fn sign(url: &Url, body: &[u8], keys: &AwsKeys, scope: &Scope<'_>) -> Vec<(&'static str, String)> {
     let Scope { region, service, time } = scope;
     let date = time.split('T').next().unwrap_or_default();
     let host = match url.port() {
@@ -76,7 +76,7 @@ mod tests {
     fn a_signature_is_the_published_one() {
         let example: serde_json::Value = serde_json::from_str(include_str!("../testdata/aws/sigv4.json")).unwrap();
         let text = |path: &str| example.pointer(path).unwrap().as_str().unwrap().to_owned();
-        let keys = Keys {
+        let keys = AwsKeys {
             id: text("/credentials/accessKeyId"),
             secret: text("/credentials/secretAccessKey"),
             session: Some(text("/credentials/sessionToken")),

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use url::{Url, form_urlencoded};
 
 use super::credentials::{half, issued, read};
-use super::sign::Keys;
+use super::sign::AwsKeys;
 use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::{CredentialResponse, CredentialService};
 use crate::settings::{self, Variables};
@@ -47,7 +47,7 @@ impl WebIdentity {
         Ok(Some(Self { file, role, session, url, issuer: CredentialService::new(false) }))
     }
 
-    pub(super) async fn keys(&self) -> Result<(Keys, Timestamp), ModelFault> {
+    pub(super) async fn keys(&self) -> Result<(AwsKeys, Timestamp), ModelFault> {
         // Read each time, because the cluster rotates it.
         let token = read(FILE_VARIABLE, &self.file)?;
         let form = form_urlencoded::Serializer::new(String::new())

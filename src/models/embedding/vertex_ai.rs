@@ -7,7 +7,7 @@ use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
 use crate::ModelFault;
-use crate::google::Credentials;
+use crate::google::GoogleCredentials;
 use crate::settings::Variables;
 use crate::transport::{ProviderCall, Transport, TransportLimits};
 use crate::vertex_ai::VertexEndpoint;
@@ -16,7 +16,7 @@ pub(super) struct VertexAi {
     model: String,
     shortened: Option<usize>,
     place: VertexEndpoint,
-    credentials: Credentials,
+    credentials: GoogleCredentials,
     transport: Transport,
 }
 
@@ -26,7 +26,7 @@ impl VertexAi {
             model: chosen.model.clone(),
             shortened: chosen.shortened,
             place: VertexEndpoint::of(variables)?,
-            credentials: Credentials::of(variables)?,
+            credentials: GoogleCredentials::of(variables)?,
             transport: Transport::new("Vertex AI", &chosen.model, TransportLimits::default()),
         })
     }

@@ -20,12 +20,12 @@ fn key(token_uri: &str) -> Value {
     })
 }
 
-fn file(content: &str) -> (tempfile::NamedTempFile, Credentials) {
+fn file(content: &str) -> (tempfile::NamedTempFile, GoogleCredentials) {
     rustls::crypto::ring::default_provider().install_default().ok();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(content.as_bytes()).unwrap();
     let path = file.path().to_str().unwrap().to_owned();
-    let credentials = Credentials::of(&|name| (name == FILE_VARIABLE).then(|| path.clone())).unwrap();
+    let credentials = GoogleCredentials::of(&|name| (name == FILE_VARIABLE).then(|| path.clone())).unwrap();
     (file, credentials)
 }
 
@@ -135,7 +135,7 @@ async fn files_that_are_no_keys_are_refused_without_being_quoted() {
 async fn without_a_file_the_metadata_server_is_asked() {
     rustls::crypto::ring::default_provider().install_default().ok();
     let (address, asked) = serve("200 OK", r#"{"access_token": "ya29.token", "expires_in": 3599, "token_type": "Bearer"}"#).await;
-    let at = |host: String| Credentials::of(&move |name| (name == "GCE_METADATA_HOST").then(|| host.clone())).unwrap();
+    let at = |host: String| GoogleCredentials::of(&move |name| (name == "GCE_METADATA_HOST").then(|| host.clone())).unwrap();
     assert_eq!(at(address).token().await.unwrap().as_bytes(), b"Bearer ya29.token");
     let asked = asked.lock().await;
     assert!(asked[0].starts_with("GET /computeMetadata/v1/instance/service-accounts/default/token "), "{}", asked[0]);

@@ -61,7 +61,7 @@ impl Brought {
 
 /// How a canary stands.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Standing {
+pub(super) struct CanaryReport {
     /// None without a canary.
     pub status: Option<CanaryStatus>,
     /// The condition about it.
@@ -70,7 +70,7 @@ pub(super) struct Standing {
     pub next: Option<Duration>,
 }
 
-impl Standing {
+impl CanaryReport {
     /// What was said last.
     fn as_before(agent: &Agent) -> Self {
         Self { status: agent.canary_status().cloned(), finding: said_before(agent), next: None }
@@ -86,15 +86,15 @@ fn said_before(agent: &Agent) -> Option<Finding> {
 
 /// Takes the canary as far as it can go now, and returns its status. An error beside it is tried again, and does not keep the Agent's
 /// status from being written.
-pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (Standing, Option<write::Error>) {
+pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) -> (CanaryReport, Option<write::Error>) {
     if agent.spec.canary.is_none() && agent.canary_status().is_none() && agent.canary_action().is_none() {
-        return (Standing::default(), None);
+        return (CanaryReport::default(), None);
     }
     let mut seen = gather::gather(agent, progress, context);
     let decision = match settle(agent, &mut seen, context).await {
         Ok(Some(decision)) => decision,
-        Ok(None) => return (Standing::as_before(agent), None),
-        Err(error) => return (Standing::as_before(agent), Some(error)),
+        Ok(None) => return (CanaryReport::as_before(agent), None),
+        Err(error) => return (CanaryReport::as_before(agent), Some(error)),
     };
     // Before the status: who is killed in between publishes the same Events again, which are there then.
     for event in &decision.events {
@@ -109,7 +109,7 @@ pub(super) async fn step(agent: &Agent, progress: &Progress, context: &Context) 
     if let Some(status) = &mut status {
         status.carriers = routing::carriers(agent, status, &routing::gather(agent, context), &context.settings);
     }
-    (Standing { status, finding, next }, done.err())
+    (CanaryReport { status, finding, next }, done.err())
 }
 
 /// Decides, reads who has written the Agent where that matters, and patches its spec where that is decided. What the API server does

@@ -35,7 +35,12 @@ use held::Held;
 use verdict::{AgentVerdict, DEPLOYMENT_READY, Motion, PROGRESSING};
 
 /// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
-pub(super) async fn report(agent: &Agent, progress: &Progress, canary: canary::Standing, controller: &Controller) -> Next<write::Error> {
+pub(super) async fn report(
+    agent: &Agent,
+    progress: &Progress,
+    canary: canary::CanaryReport,
+    controller: &Controller,
+) -> Next<write::Error> {
     let context = &*controller.context;
     let (plan, applied) = (&progress.resolved, &progress.applied);
     let key = Key::of(agent);
@@ -113,7 +118,7 @@ pub(super) struct Observed {
     #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     pub alerting: Option<Option<Finding>>,
     /// How its canary stands.
-    pub canary: canary::Standing,
+    pub canary: canary::CanaryReport,
     /// Whether the Gateway leads to it, where that is asked for.
     pub exposed: Option<Finding>,
 }
@@ -275,7 +280,7 @@ mod tests {
             in_line: false,
             held: None,
             alerting: None,
-            canary: canary::Standing::default(),
+            canary: canary::CanaryReport::default(),
             exposed: None,
         }
     }
@@ -362,7 +367,7 @@ mod tests {
         let mut agent = agent("replicas: 1");
         let finding = |kind| Some(Finding::new(kind, true, "Serving", "30 % of conversations"));
         let status = CanaryStatus { weight: 30, ..CanaryStatus::default() };
-        let serving = canary::Standing { status: Some(status.clone()), finding: finding(condition::CANARY_READY), next: None };
+        let serving = canary::CanaryReport { status: Some(status.clone()), finding: finding(condition::CANARY_READY), next: None };
         let seen = Observed { canary: serving, exposed: finding(condition::EXPOSED), ..observed(deployment(1, 1, 1, 1)) };
         agent.status = Some(told(&agent, &seen));
         let said = own(agent.status.clone().unwrap());

@@ -10,12 +10,12 @@ use crate::context::Context;
 
 /// What keeps pods from being ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct PodTrouble {
     pub reason: String,
     pub message: String,
 }
 
-impl Trouble {
+impl PodTrouble {
     fn new(reason: &str, message: &str) -> Self {
         Self { reason: reason.to_owned(), message: message.to_owned() }
     }
@@ -48,7 +48,7 @@ fn workload(agent: &Agent, track: Track) -> Key {
 }
 
 /// What keeps the pods of a track from being ready.
-pub(super) fn trouble(agent: &Agent, track: Track, context: &Context) -> Option<Trouble> {
+pub(super) fn trouble(agent: &Agent, track: Track, context: &Context) -> Option<PodTrouble> {
     problem(agent, track, &deployment(agent, track, context)?, context)
 }
 
@@ -63,16 +63,16 @@ pub(crate) fn given_up(agent: &Agent, track: Track, context: &Context) -> Option
     problem(agent, track, &state, context).map(|trouble| trouble.said())
 }
 
-fn problem(agent: &Agent, track: Track, state: &DeploymentState, context: &Context) -> Option<Trouble> {
+fn problem(agent: &Agent, track: Track, state: &DeploymentState, context: &Context) -> Option<PodTrouble> {
     let refused = state.refused.as_deref().map(|why| {
         let reason = if is_for_want_of_room(why) { "QuotaExceeded" } else { "FailedCreate" };
-        Trouble::new(reason, why)
+        PodTrouble::new(reason, why)
     });
     let of_pods = || {
         let problem = context.caches.pods.problem(&workload(agent, track)).filter(|_| !state.settled())?;
-        Some(Trouble { reason: problem.reason, message: problem.message })
+        Some(PodTrouble { reason: problem.reason, message: problem.message })
     };
-    refused.or_else(of_pods).or_else(|| state.stuck.as_ref().map(|(reason, message)| Trouble::new(reason, message)))
+    refused.or_else(of_pods).or_else(|| state.stuck.as_ref().map(|(reason, message)| PodTrouble::new(reason, message)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use slipway_database::{Delivery, Waiting};
 use tokio::time::Instant;
 
-use super::receivers::{Receiver, ReceiverState};
+use super::receivers::{AlertReceiver, ReceiverState};
 use super::send::{Batch, DeliveryReport, Sent};
 use super::{AT_ONCE, AT_ONCE_OF_TEAM, schedule};
 use crate::caches::Caches;
@@ -65,7 +65,7 @@ impl Course {
         }
     }
 
-    pub(super) fn compare(&self, caches: &Caches, receivers: &[Receiver]) -> ReceiverChanges {
+    pub(super) fn compare(&self, caches: &Caches, receivers: &[AlertReceiver]) -> ReceiverChanges {
         let present: HashMap<String, ReceiverState> =
             receivers.iter().map(|receiver| (receiver.uid.clone(), receiver.state(caches))).collect();
         let is_gone = |(uid, state): &(&String, &ReceiverState)| !present.contains_key(*uid) && state.is_gone(uid, caches);
@@ -116,7 +116,7 @@ impl Course {
         self.busy.len() >= AT_ONCE
     }
 
-    fn is_free(&self, receiver: &Receiver) -> bool {
+    fn is_free(&self, receiver: &AlertReceiver) -> bool {
         let of_team = self.busy.values().filter(|namespace| **namespace == receiver.key.namespace).count();
         !self.busy.contains_key(&receiver.uid) && !self.is_busy() && of_team < AT_ONCE_OF_TEAM
     }
@@ -132,7 +132,7 @@ impl Course {
     }
 
     /// What is due, by integration, as far as there are hands for it.
-    pub(super) fn batches(&mut self, receivers: &[Receiver], due: Vec<Delivery>) -> Vec<Batch> {
+    pub(super) fn batches(&mut self, receivers: &[AlertReceiver], due: Vec<Delivery>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         for message in due {
             if let Some(batch) = batches.iter_mut().find(|batch| batch.receiver.uid == message.integration) {

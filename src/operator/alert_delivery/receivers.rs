@@ -12,7 +12,7 @@ use crate::caches::Caches;
 
 /// An Integration that asks for alerts.
 #[derive(Clone)]
-pub(crate) struct Receiver {
+pub(crate) struct AlertReceiver {
     pub key: Key,
     pub uid: String,
     pub kind: IntegrationType,
@@ -28,7 +28,7 @@ pub(super) struct ReceiverState {
     origin: Option<String>,
 }
 
-impl Receiver {
+impl AlertReceiver {
     pub(crate) fn integration(&self) -> Option<&Integration> {
         self.object.0.as_ref().ok()
     }
@@ -67,7 +67,7 @@ impl ReceiverState {
 }
 
 /// In the order of keys.
-pub(crate) fn receivers(caches: &Caches) -> Vec<Receiver> {
+pub(crate) fn receivers(caches: &Caches) -> Vec<AlertReceiver> {
     let mut keys = caches.integrations.keys();
     keys.sort();
     let of = |key: Key| {
@@ -76,7 +76,7 @@ pub(crate) fn receivers(caches: &Caches) -> Vec<Receiver> {
         let is_meant = integration.spec.alerts.is_some() && integration.metadata.deletion_timestamp.is_none();
         let kind = integration.spec.kind().filter(|kind| is_meant && matches!(kind, IntegrationType::Webhook | IntegrationType::Slack))?;
         let uid = integration.metadata.uid.clone()?;
-        Some(Receiver { key, uid, kind, object })
+        Some(AlertReceiver { key, uid, kind, object })
     };
     keys.into_iter().filter_map(of).collect()
 }

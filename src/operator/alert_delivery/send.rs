@@ -12,7 +12,7 @@ use slipway_api::{Integration, ids};
 use slipway_cluster::event::EventSpec;
 use slipway_database::{Delivery, Postponed};
 
-use super::receivers::Receiver;
+use super::receivers::AlertReceiver;
 use super::store::DeliveryStore;
 use super::{AlertDelivery, schedule};
 use crate::context::Context;
@@ -22,7 +22,7 @@ use crate::worker_call::{self, Worker};
 
 /// What is due for an integration.
 pub(super) struct Batch {
-    pub receiver: Receiver,
+    pub receiver: AlertReceiver,
     pub messages: Vec<Delivery>,
     /// How often in a row none arrived.
     pub failures: u32,
@@ -108,7 +108,7 @@ impl AlertDelivery {
     }
 
     /// Finds the way to a receiver, or says why nothing can be sent there.
-    async fn way(&self, receiver: &Receiver, integration: &Integration) -> Result<Way<'_>, String> {
+    async fn way(&self, receiver: &AlertReceiver, integration: &Integration) -> Result<Way<'_>, String> {
         let context = &*self.context;
         let login = login(context, integration).await?;
         let sign = self.sign.as_deref().ok_or("this manager has no key to call workers with")?;
@@ -117,7 +117,7 @@ impl AlertDelivery {
         Ok(Way { sign, worker, team: ids::team(&team), login })
     }
 
-    async fn note(&self, store: &DeliveryStore<'_>, receiver: &Receiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
+    async fn note(&self, store: &DeliveryStore<'_>, receiver: &AlertReceiver, message: &Delivery, sent: &Sent) -> Result<(), String> {
         match sent {
             Sent::Delivered => self.count(receiver.kind, "delivered", 1),
             Sent::Again { .. } | Sent::Refused(_) => self.count(receiver.kind, "retried", 1),
@@ -142,7 +142,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    async fn send(&self, receiver: &Receiver, integration: &Integration, message: &Delivery) -> Sent {
+    async fn send(&self, receiver: &AlertReceiver, integration: &Integration, message: &Delivery) -> Sent {
         if message.team != self.team {
             return Sent::Gone("the message is another team's".to_owned());
         }

@@ -39,7 +39,7 @@ pub(super) struct AlertInput<'a> {
 
 /// An alert that begins or goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Standing<'a> {
+pub(super) struct OngoingAlert<'a> {
     pub agent: &'a Watched,
     pub alert: RaisedAlert,
     /// The row that it has already.
@@ -52,7 +52,7 @@ pub(super) struct Standing<'a> {
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct AlertChanges<'a> {
-    pub standing: Vec<Standing<'a>>,
+    pub standing: Vec<OngoingAlert<'a>>,
     pub resolved: Vec<(&'a Watched, Alert)>,
 }
 
@@ -85,7 +85,8 @@ impl<'a> AlertChanges<'a> {
     }
 
     fn keep(&mut self, agent: &'a Watched, row: Option<&Alert>) {
-        let standing = row.map(|row| Standing { agent, alert: raised(row), row: Some(row.clone()), is_written: false, has_risen: false });
+        let standing =
+            row.map(|row| OngoingAlert { agent, alert: raised(row), row: Some(row.clone()), is_written: false, has_risen: false });
         self.standing.extend(standing);
     }
 
@@ -108,7 +109,7 @@ impl<'a> AlertChanges<'a> {
             threshold: Some(level.at),
             traces,
         };
-        self.standing.push(Standing { agent, alert, row: row.cloned(), is_written: true, has_risen });
+        self.standing.push(OngoingAlert { agent, alert, row: row.cloned(), is_written: true, has_risen });
     }
 }
 

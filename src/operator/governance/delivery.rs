@@ -20,7 +20,7 @@ use slipway_database::{AlertStage, RaisedAlert};
 use slipway_governance::alert::Severity;
 
 use super::Memory;
-use super::alerts::{AlertChanges, Standing, raised};
+use super::alerts::{AlertChanges, OngoingAlert, raised};
 use super::fleet::Watched;
 use super::readings::PART;
 use crate::alert_delivery::AlertTurn;
@@ -106,7 +106,7 @@ pub(super) async fn apply(
     // What an earlier pass has left goes first: while it cannot be queued nothing is added to it, and an end comes after its beginning.
     outbox.queue(context, tenancy).await?;
     let (written, kept): (Vec<_>, Vec<_>) = standing.drain(..).partition(|standing| standing.is_written);
-    for Standing { agent, alert, row, has_risen, .. } in &written {
+    for OngoingAlert { agent, alert, row, has_risen, .. } in &written {
         if let (Some(row), true) = (row, *has_risen) {
             outbox.add(agent, &AlertTurn { stage: AlertStage::Risen, id: &row.id, alert, created_at: row.created_at, now });
             outbox.queue_many(context, tenancy).await?;
@@ -117,7 +117,7 @@ pub(super) async fn apply(
         let alerts: Vec<RaisedAlert> = part.iter().map(|standing| standing.alert.clone()).collect();
         let rows = tenancy.raise_alerts(&alerts).await?;
         let mut queued = Ok(());
-        for (Standing { agent, alert, has_risen, .. }, row) in part.iter().zip(&rows) {
+        for (OngoingAlert { agent, alert, has_risen, .. }, row) in part.iter().zip(&rows) {
             if row.is_new || *has_risen {
                 announcements.raised(agent, &row.id, alert);
             }
@@ -131,7 +131,7 @@ pub(super) async fn apply(
         }
         queued?;
     }
-    for Standing { agent, alert, row, .. } in written.iter().chain(&kept) {
+    for OngoingAlert { agent, alert, row, .. } in written.iter().chain(&kept) {
         let is_of_late = |at| !*has_begun && now.duration_since(at) <= OF_LATE;
         let Some(row) = row.as_ref().filter(|row| is_of_late(row.created_at)) else { continue };
         announcements.raised(agent, &row.id, alert);

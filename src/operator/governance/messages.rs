@@ -11,7 +11,7 @@ use slipway_api::guardrail_policy::Severity;
 use slipway_database::{AlertStage, NewDelivery};
 
 use super::fleet::Watched;
-use crate::alert_delivery::{self, AlertTurn, Receiver, receivers};
+use crate::alert_delivery::{self, AlertReceiver, AlertTurn, receivers};
 use crate::caches::Caches;
 use crate::context::Context;
 use crate::metrics::ByDelivery;
@@ -27,7 +27,7 @@ const MAX_UNQUEUED: usize = 20_000;
 #[derive(Default)]
 pub(super) struct Outbox {
     /// By namespace.
-    subscriptions: HashMap<String, Vec<Receiver>>,
+    subscriptions: HashMap<String, Vec<AlertReceiver>>,
     messages: Vec<NewDelivery>,
     /// How many more there would be, by integration.
     left_out: HashMap<String, i64>,
@@ -46,7 +46,7 @@ impl Outbox {
     /// now; the queue knows who did.
     pub(super) fn add(&mut self, agent: &Watched, turn: &AlertTurn<'_>) {
         let Some(receivers) = self.subscriptions.get(&agent.key.namespace) else { return };
-        let takes = |receiver: &&Receiver| {
+        let takes = |receiver: &&AlertReceiver| {
             receiver.alerts().is_some_and(|alerts| match turn.stage {
                 AlertStage::Resolved => alerts.resolved,
                 _ => severity(&turn.alert.severity).is_some_and(|severity| alerts.takes(severity, &agent.key.name, &turn.alert.metric)),

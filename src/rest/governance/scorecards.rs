@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_api::Track;
-use slipway_governance::{Dimension, DimensionName, Grade, Measurements, Metric, Scorecard, Status, rounded};
+use slipway_governance::{Dimension, DimensionName, Grade, Measurements, Metric, MetricStatus, Scorecard, rounded};
 use slipway_http::Error;
 
 use crate::agents::AgentState;
@@ -183,7 +183,7 @@ impl MetricView {
             unit: unit.as_str(),
             threshold: *threshold,
             score: score.map(rounded),
-            status: status.map(Status::as_str),
+            status: status.map(MetricStatus::as_str),
             at_least: *at_least,
             source: source.as_str(),
         }

@@ -29,12 +29,12 @@ pub struct Row {
     /// The release's name and its commit, in hex. None for versions that were committed by hand.
     pub recorded: Option<(String, String)>,
     /// Metadata of the artifact, or why the artifact is invalid.
-    pub summary: Result<Summary, String>,
+    pub summary: Result<ReleaseSummary, String>,
 }
 
 /// Metadata of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct ReleaseSummary {
     pub previous: u64,
     pub author: String,
     pub timestamp: Timestamp,
@@ -42,7 +42,7 @@ pub struct Summary {
     pub checksum: String,
 }
 
-impl Summary {
+impl ReleaseSummary {
     pub(super) fn of(artifact: &Artifact) -> Self {
         let data = &artifact.metadata;
         Self {
@@ -78,7 +78,7 @@ pub(super) struct Location {
 pub(super) struct CommitEffect {
     pub agent: String,
     pub name: Option<(String, Location)>,
-    pub version: Option<(u64, ObjectId, Summary)>,
+    pub version: Option<(u64, ObjectId, ReleaseSummary)>,
     pub statuses: Vec<(u64, VersionStatus)>,
     pub current: Option<ObjectId>,
 }
@@ -167,7 +167,7 @@ impl Cache {
     }
 
     /// Adds summaries that were read from artifacts.
-    pub(super) fn add_summaries<'a>(&mut self, agent: &str, summaries: impl Iterator<Item = (u64, ObjectId, &'a Summary)>) {
+    pub(super) fn add_summaries<'a>(&mut self, agent: &str, summaries: impl Iterator<Item = (u64, ObjectId, &'a ReleaseSummary)>) {
         if let Some(index) = &mut self.index {
             index.add_summaries(agent, summaries);
         }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use slipway_api::names::AgentName;
 use slipway_release::{Artifact, Current, LONGEST, Status, Tombstone};
 
-use super::cache::{self, CommitEffect, Summary};
+use super::cache::{self, CommitEffect, ReleaseSummary};
 use super::message::About;
 use super::objects::ObjectReader;
 use super::pack::{ObjectBatch, object_id};
@@ -132,7 +132,7 @@ impl Edit<'_> {
         let objects = self.objects;
         self.directory()?.subdirectory(RELEASES, objects)?.put(&file_name(version), blob);
         self.head.highest.insert(self.change.agent.clone(), version);
-        self.effect.version = Some((version, blob, Summary::of(&artifact)));
+        self.effect.version = Some((version, blob, ReleaseSummary::of(&artifact)));
         if status == Status::Active {
             self.make_active(version, blob, manifest, None)?;
         } else {

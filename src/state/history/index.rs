@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 use gix::ObjectId;
 
-use super::cache::{Location, Summary};
+use super::cache::{Location, ReleaseSummary};
 use super::objects::ObjectReader;
 use super::{HistoryFault, disk};
 
@@ -40,7 +40,7 @@ pub(super) struct Entry<'a> {
     pub name: &'a str,
     pub location: &'a Location,
     /// With the artifact's blob.
-    pub summary: Option<(ObjectId, &'a Summary)>,
+    pub summary: Option<(ObjectId, &'a ReleaseSummary)>,
 }
 
 /// Position of a line in the file.
@@ -61,7 +61,7 @@ struct VersionLines {
 /// What the index has of one version.
 pub(super) struct IndexedVersion {
     pub recorded: Option<(String, ObjectId)>,
-    pub summary: Option<(ObjectId, Summary)>,
+    pub summary: Option<(ObjectId, ReleaseSummary)>,
 }
 
 pub(super) struct ReleaseIndex {
@@ -201,7 +201,7 @@ impl ReleaseIndex {
     }
 
     /// Adds summaries that were read from artifacts.
-    pub(super) fn add_summaries<'a>(&mut self, agent: &str, summaries: impl Iterator<Item = (u64, ObjectId, &'a Summary)>) {
+    pub(super) fn add_summaries<'a>(&mut self, agent: &str, summaries: impl Iterator<Item = (u64, ObjectId, &'a ReleaseSummary)>) {
         for (version, blob, summary) in summaries {
             let (blob, summary) = (blob.to_string(), json(summary));
             self.write(&Line { agent, version, blob: Some(&blob), summary: summary.as_deref(), ..Line::default() });
@@ -337,7 +337,7 @@ fn parse(bytes: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-fn json(summary: &Summary) -> Option<String> {
+fn json(summary: &ReleaseSummary) -> Option<String> {
     serde_json::to_string(summary).ok()
 }
 

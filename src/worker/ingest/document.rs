@@ -47,7 +47,7 @@ pub(super) enum DocumentOutcome {
 
 /// What keeps the ingestion from going on.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum IngestTrouble {
     /// Trying again may help.
     Passing(String),
     /// The source cannot be reached, or not for this document.
@@ -102,7 +102,7 @@ impl Reader {
         source: &dyn Source,
         item: &Item,
         known: Option<[u8; 32]>,
-    ) -> Result<DocumentOutcome, Trouble> {
+    ) -> Result<DocumentOutcome, IngestTrouble> {
         let mut file = tempfile::NamedTempFile::new().map_err(disk)?;
         let mut meta = self.meta(item);
         if item.size.is_some_and(|size| size > MAX_DOCUMENT_BYTES) {
@@ -120,7 +120,7 @@ impl Reader {
                 return match error.kind() {
                     SourceErrorKind::Gone => Ok(DocumentOutcome::Gone),
                     SourceErrorKind::Unfetchable => failed(ingestion, &meta, error.to_string()).await,
-                    SourceErrorKind::Unavailable => Err(Trouble::Away(error)),
+                    SourceErrorKind::Unavailable => Err(IngestTrouble::Away(error)),
                     _ => self.refuse(ingestion, item, error).await,
                 };
             }
@@ -143,7 +143,7 @@ impl Reader {
     }
 
     /// Says of a document that its source does not hand it out. What the index has of it stays.
-    pub(super) async fn refuse(&self, ingestion: &Ingestion, item: &Item, error: SourceError) -> Result<DocumentOutcome, Trouble> {
+    pub(super) async fn refuse(&self, ingestion: &Ingestion, item: &Item, error: SourceError) -> Result<DocumentOutcome, IngestTrouble> {
         ingestion.fail_document(&self.meta(item), &error.to_string()).await.map_err(of_database)?;
         Ok(DocumentOutcome::Refused(error))
     }
@@ -171,11 +171,11 @@ impl Reader {
         ingestion: &Ingestion,
         (format, file): (Format, &tempfile::NamedTempFile),
         mut meta: DocumentMeta,
-    ) -> Result<DocumentOutcome, Trouble> {
+    ) -> Result<DocumentOutcome, IngestTrouble> {
         let mut draft = ingestion.draft().await.map_err(of_database)?;
         let mut extraction = match Extraction::start(&self.program, format, file.path(), limits(format)) {
             Ok(extraction) => extraction,
-            Err(unreadable) => return Err(Trouble::Lasting(anyhow!(unreadable))),
+            Err(unreadable) => return Err(IngestTrouble::Lasting(anyhow!(unreadable))),
         };
         let tokens = self.model.tokens();
         let mut chunker = Chunker::new(self.size, |text: &str| tokens.count(text));
@@ -206,7 +206,7 @@ impl Reader {
     }
 
     /// Writes chunks, and embeds those whose text has no vector yet.
-    async fn add(&self, ingestion: &Ingestion, draft: &mut Draft, chunks: Vec<Chunk>) -> Result<u64, Trouble> {
+    async fn add(&self, ingestion: &Ingestion, draft: &mut Draft, chunks: Vec<Chunk>) -> Result<u64, IngestTrouble> {
         let hashes: Vec<_> = chunks.iter().map(|chunk| chunk.hash).collect();
         let mut vectors: std::collections::HashMap<_, _> =
             ingestion.base().vectors_of(&hashes).await.map_err(of_database)?.into_iter().collect();
@@ -256,7 +256,7 @@ fn limits(format: Format) -> ExtractionLimits {
     ExtractionLimits { wait, ..ExtractionLimits::default() }
 }
 
-async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<DocumentOutcome, Trouble> {
+async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<DocumentOutcome, IngestTrouble> {
     ingestion.fail_document(meta, &why).await.map_err(of_database)?;
     Ok(DocumentOutcome::Failed(why))
 }
@@ -268,20 +268,20 @@ fn first_bytes(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(first)
 }
 
-fn disk(error: io::Error) -> Trouble {
-    Trouble::Lasting(anyhow!(error).context("the pod's folder for temporary files"))
+fn disk(error: io::Error) -> IngestTrouble {
+    IngestTrouble::Lasting(anyhow!(error).context("the pod's folder for temporary files"))
 }
 
-pub(super) fn of_database(fault: Fault) -> Trouble {
+pub(super) fn of_database(fault: Fault) -> IngestTrouble {
     match fault {
-        Fault::Full(words) => Trouble::Full(words),
-        fault if fault.is_passing() => Trouble::Passing(fault.to_string()),
-        fault => Trouble::Lasting(fault.into()),
+        Fault::Full(words) => IngestTrouble::Full(words),
+        fault if fault.is_passing() => IngestTrouble::Passing(fault.to_string()),
+        fault => IngestTrouble::Lasting(fault.into()),
     }
 }
 
-pub(super) fn of_model(fault: slipway_models::ModelFault) -> Trouble {
+pub(super) fn of_model(fault: slipway_models::ModelFault) -> IngestTrouble {
     let passes =
         matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
-    if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
+    if passes { IngestTrouble::Passing(fault.to_string()) } else { IngestTrouble::Lasting(fault.into()) }
 }

@@ -13,7 +13,7 @@ use slipway_knowledge::source::{ChangeCursor, Complete, Item, Skipped, Source, S
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::document::{DocumentOutcome, Reader, Trouble};
+use super::document::{DocumentOutcome, IngestTrouble, Reader};
 use super::heartbeat::{Heartbeat, SharedReport};
 use super::vectors;
 use outage::{MAX_OUTAGE, Outage, RETRY_INTERVAL, patiently};
@@ -249,7 +249,7 @@ impl Walk<'_> {
             let before = after.clone();
             match vectors::fill(self.ingestion, self.reader, &mut after).await {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Passing(why)) => {
+                Err(IngestTrouble::Passing(why)) => {
                     if after != before {
                         outage = Outage::default();
                     }
@@ -259,9 +259,9 @@ impl Walk<'_> {
                     warn!(why, "vectors of the present model are tried again");
                     sleep(RETRY_INTERVAL).await;
                 }
-                Err(Trouble::Full(why)) => bail!("vectors of the present model: {why}"),
-                Err(Trouble::Away(error)) => return Err(error.into()),
-                Err(Trouble::Lasting(error)) => return Err(error.context("vectors of the present model")),
+                Err(IngestTrouble::Full(why)) => bail!("vectors of the present model: {why}"),
+                Err(IngestTrouble::Away(error)) => return Err(error.into()),
+                Err(IngestTrouble::Lasting(error)) => return Err(error.context("vectors of the present model")),
             }
         }
     }
@@ -352,26 +352,26 @@ impl Walk<'_> {
         loop {
             match self.attempt(item, known).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(Trouble::Passing(why)) if outage.goes_on() => {
+                Err(IngestTrouble::Passing(why)) if outage.goes_on() => {
                     warn!(document = item.uri, why, "is tried again");
                     sleep(RETRY_INTERVAL).await;
                 }
-                Err(Trouble::Passing(why)) => bail!("{}: {why}", item.uri),
-                Err(Trouble::Away(error)) => {
+                Err(IngestTrouble::Passing(why)) => bail!("{}: {why}", item.uri),
+                Err(IngestTrouble::Away(error)) => {
                     warn!(document = item.uri, %error, "is tried again");
                     sleep(error.retry_after().unwrap_or(RETRY_INTERVAL).min(MAX_OUTAGE)).await;
                 }
-                Err(Trouble::Lasting(error)) => return Err(error.context(item.uri.clone())),
-                Err(Trouble::Full(words)) => return self.leave(item, words).await,
+                Err(IngestTrouble::Lasting(error)) => return Err(error.context(item.uri.clone())),
+                Err(IngestTrouble::Full(words)) => return self.leave(item, words).await,
             }
         }
     }
 
     /// A document that the source does not answer for is refused by it once the outage has lasted too long, and so are those
     /// behind it, each after one attempt, until one is handed out.
-    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<DocumentOutcome, Trouble> {
+    async fn attempt(&mut self, item: &Item, known: Option<[u8; 32]>) -> Result<DocumentOutcome, IngestTrouble> {
         match self.reader.read(self.ingestion, self.source, item, known).await {
-            Err(Trouble::Away(error)) if !self.away.goes_on() => self.reader.refuse(self.ingestion, item, error).await,
+            Err(IngestTrouble::Away(error)) if !self.away.goes_on() => self.reader.refuse(self.ingestion, item, error).await,
             read => read,
         }
     }

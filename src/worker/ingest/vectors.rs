@@ -5,13 +5,13 @@ use slipway_database::knowledge::{Ingestion, Unembedded};
 use slipway_knowledge::chunk::embedded;
 use tracing::info;
 
-use super::document::{Reader, Trouble, of_database, of_model};
+use super::document::{IngestTrouble, Reader, of_database, of_model};
 
 /// How many chunks are embedded together.
 const BATCH: u32 = 64;
 
 /// After the traversal, which has embedded what is still there.
-pub(super) async fn fill(ingestion: &Ingestion, reader: &Reader, after: &mut Option<(String, u32)>) -> Result<(), Trouble> {
+pub(super) async fn fill(ingestion: &Ingestion, reader: &Reader, after: &mut Option<(String, u32)>) -> Result<(), IngestTrouble> {
     let mut written = 0;
     loop {
         let chunks = ingestion.base().unembedded(after.as_ref(), BATCH).await.map_err(of_database)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::image::Images;
-use super::paragraph::{Held, Open, Paragraph, Row, Table};
+use super::paragraph::{DocxTable, Held, Open, Paragraph, Row};
 use super::styles::Styles;
 use super::xml::{Element, Node, Xml};
 use crate::BlockKind;
@@ -192,7 +192,7 @@ impl<'a> DocxBody<'a> {
         }
     }
 
-    fn table(&mut self) -> Option<&mut Table> {
+    fn table(&mut self) -> Option<&mut DocxTable> {
         match self.open.last_mut() {
             Some(Open::Table(table)) => Some(table),
             _ => None,
@@ -329,7 +329,7 @@ impl<'a> DocxBody<'a> {
             "t" => self.is_text = false,
             "p" if is_word => return self.end_paragraph(),
             "pPr" | "rPr" | "trPr" if is_word => self.properties = Properties::None,
-            "tc" if is_word => self.table().map_or((), Table::end_cell),
+            "tc" if is_word => self.table().map_or((), DocxTable::end_cell),
             "tr" if is_word => return self.end_row(),
             "tbl" if is_word => return self.end_table(),
             _ => {}
@@ -367,7 +367,7 @@ impl<'a> DocxBody<'a> {
     fn end_table(&mut self) -> Vec<Held> {
         let Some(Open::Table(table)) = self.open.pop_if(|open| matches!(open, Open::Table(_))) else { return Vec::new() };
         let is_box = table.is_box();
-        let Table { rows, only, .. } = *table;
+        let DocxTable { rows, only, .. } = *table;
         let page = self.page;
         match rows.finish() {
             Some(_) if is_box => only,

@@ -16,7 +16,7 @@ pub(super) struct Held {
 
 pub(super) enum Open {
     Paragraph(Box<Paragraph>),
-    Table(Box<Table>),
+    Table(Box<DocxTable>),
 }
 
 #[derive(Default)]
@@ -49,7 +49,7 @@ impl Paragraph {
 }
 
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct DocxTable {
     pub grid: Grid,
     pub rows: Rowing,
     pub row: Option<Row>,
@@ -69,7 +69,7 @@ pub(super) struct Row {
     pub is_broken: bool,
 }
 
-impl Table {
+impl DocxTable {
     pub(super) fn begin_cell(&mut self) {
         self.cells += 1;
         if self.cells > 1 {

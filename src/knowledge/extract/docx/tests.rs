@@ -32,14 +32,14 @@ fn relations(entries: &[(&str, &str, &str)]) -> String {
     format!(r#"<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{}</Relationships>"#, entries.concat())
 }
 
-fn read_package(bytes: &[u8]) -> (Vec<String>, Result<Summary, Unreadable>) {
+fn read_package(bytes: &[u8]) -> (Vec<String>, Result<ExtractSummary, Unreadable>) {
     let (blocks, summary) = extracted(&PLAIN, bytes);
     (blocks.into_iter().map(|(kind, text)| format!("{kind:?} {text}")).collect(), summary)
 }
 
 fn read(body: &str) -> Vec<String> {
     let (blocks, summary) = read_package(&package(&[("word/document.xml", document(body).as_bytes())]));
-    assert_eq!(summary.unwrap(), Summary::default(), "{body}");
+    assert_eq!(summary.unwrap(), ExtractSummary::default(), "{body}");
     blocks
 }
 
@@ -159,7 +159,7 @@ fn styles_notes_and_pages_are_read() {
         std::ops::ControlFlow::Continue(())
     };
     let summary = PLAIN.extract(file.path(), &mut sink).unwrap();
-    assert_eq!(summary, Summary { pages: Some(3), notes: Vec::new() });
+    assert_eq!(summary, ExtractSummary { pages: Some(3), notes: Vec::new() });
     assert_eq!(
         blocks,
         [

@@ -3,7 +3,7 @@
 use html5gum::{State, Tokenizer};
 
 use super::elements::{BLOCKS, CONTAINERS, DROPPED, VOID, is_boilerplate, is_hidden};
-use super::tables::Table;
+use super::tables::HtmlTable;
 use super::tokens::{Name, Tag, Token, emitter};
 use crate::BlockKind;
 
@@ -60,7 +60,7 @@ enum Part {
 #[derive(Default)]
 pub(super) struct HtmlPage {
     pieces: Vec<HtmlPiece>,
-    tables: Vec<Table>,
+    tables: Vec<HtmlTable>,
     open: Vec<Element>,
     /// Open elements beyond `DEPTH_MAX`.
     beyond: usize,
@@ -199,7 +199,7 @@ impl HtmlPage {
         let is_in_table = self.open.iter().rev().find(|element| element.name.is(&["table"])).is_some_and(|table| table.part == Part::Table);
         match tag.name.text() {
             b"table" if self.tables.len() < TABLE_DEPTH_MAX => {
-                self.tables.push(Table::new(tag));
+                self.tables.push(HtmlTable::new(tag));
                 Part::Table
             }
             b"tr" if is_in_table => {
@@ -313,10 +313,10 @@ impl HtmlPage {
             }
             match element.part {
                 Part::None => {}
-                Part::Cell => self.tables.last_mut().map_or((), Table::end_cell),
-                Part::Row => self.tables.last_mut().map_or((), Table::end_row),
+                Part::Cell => self.tables.last_mut().map_or((), HtmlTable::end_cell),
+                Part::Row => self.tables.last_mut().map_or((), HtmlTable::end_row),
                 Part::Table => {
-                    let pieces = self.tables.pop().map(Table::finish).unwrap_or_default();
+                    let pieces = self.tables.pop().map(HtmlTable::finish).unwrap_or_default();
                     match self.tables.last_mut() {
                         Some(outer) => outer.extend(pieces),
                         None => self.pieces.extend(pieces),

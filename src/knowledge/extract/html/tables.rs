@@ -12,7 +12,7 @@ const DATUM_PIECES_MAX: usize = 6;
 
 #[expect(clippy::struct_excessive_bools, reason = "each is seen on its own")]
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct HtmlTable {
     /// The caption, and what stands between cells.
     before: Vec<HtmlPiece>,
     rows: Vec<Row>,
@@ -38,7 +38,7 @@ struct Held {
     is_header: bool,
 }
 
-impl Table {
+impl HtmlTable {
     pub(super) fn new(tag: &Tag) -> Self {
         let is_presentation = tag.attribute("role").is_some_and(|role| matches!(role, "presentation" | "none"));
         Self { is_presentation, ..Self::default() }

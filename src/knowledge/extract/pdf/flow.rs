@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use super::outline::Outline;
 use super::page::{Area, Font, Line, PdfPage};
-use super::tables::{Item, Table, split};
+use super::tables::{Item, PdfTable, split};
 use crate::extract::Sink;
 use crate::{Block, BlockKind};
 
@@ -125,7 +125,7 @@ impl Flow {
         sink(block)
     }
 
-    fn tell_table(&mut self, page: u32, table: Table, first: bool, sink: &mut Sink<'_>) -> ControlFlow<()> {
+    fn tell_table(&mut self, page: u32, table: PdfTable, first: bool, sink: &mut Sink<'_>) -> ControlFlow<()> {
         let before = self.table.take().filter(|(columns, head)| {
             let same = |(one, other): (&f32, &f32)| (one - other).abs() < 6.0;
             // Numbers of other lengths begin elsewhere, but a head that is set again tells.

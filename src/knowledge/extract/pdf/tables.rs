@@ -21,7 +21,7 @@ const MAX_COLUMNS: usize = 40;
 const MAX_ROWS: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Table {
+pub(super) struct PdfTable {
     pub(super) area: Area,
     /// The left edges of its columns.
     pub(super) columns: Vec<f32>,
@@ -32,7 +32,7 @@ pub(super) struct Table {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Item {
     Line(Line),
-    Table(Table),
+    Table(PdfTable),
 }
 
 /// A word, and the how manieth of the page it is.
@@ -108,7 +108,7 @@ pub(super) fn split(page: PdfPage) -> Vec<Item> {
 }
 
 /// Tables, and which of the page's words are theirs.
-fn find(page: &PdfPage) -> Vec<(Table, HashSet<usize>)> {
+fn find(page: &PdfPage) -> Vec<(PdfTable, HashSet<usize>)> {
     let rows = rows(page);
     let mut tables = Vec::new();
     let mut at = 0;
@@ -362,7 +362,7 @@ fn has_row_gaps(rows: &[Row<'_>]) -> bool {
     most - least > ROW_GAP
 }
 
-fn table(rows: &[Row<'_>], gutters: &Gutters) -> Table {
+fn table(rows: &[Row<'_>], gutters: &Gutters) -> PdfTable {
     let mut area = rows[0].area;
     for row in rows {
         area.join(&row.area);
@@ -391,5 +391,5 @@ fn table(rows: &[Row<'_>], gutters: &Gutters) -> Table {
         }
     }
     let columns = std::iter::once(area.left).chain(gutters.iter().map(|(_, right)| *right)).collect();
-    Table { area, columns, rows: table }
+    PdfTable { area, columns, rows: table }
 }

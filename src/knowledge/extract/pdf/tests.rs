@@ -16,7 +16,7 @@ fn pdf() -> Pdf {
     Pdf::new(PdfLimits::default(), "eng").unwrap()
 }
 
-fn extract(pdf: &Pdf, file: &Path) -> Result<(Vec<Block>, Summary), Unreadable> {
+fn extract(pdf: &Pdf, file: &Path) -> Result<(Vec<Block>, ExtractSummary), Unreadable> {
     let mut blocks = Vec::new();
     let summary = pdf.extract(file, &mut |block| {
         blocks.push(block);

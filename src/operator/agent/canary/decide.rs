@@ -24,7 +24,7 @@ use super::gather::CanarySeen;
 use super::steps;
 use super::{asked_for, ending, in_status, said_before, spec_hash};
 use crate::agent::content;
-use crate::agent::track_pods::Trouble;
+use crate::agent::track_pods::PodTrouble;
 use crate::caches::canary::Reading;
 
 /// What kubelet says of a container that it starts again only after a while, as it has crashed before.
@@ -199,13 +199,13 @@ impl<'a> Course<'a> {
             };
             return Some(self.rests(Some(false), fault.reason, message));
         }
-        if let Some(Trouble { reason, message }) = self.seen.given_up(self.status.weight) {
+        if let Some(PodTrouble { reason, message }) = self.seen.given_up(self.status.weight) {
             if self.canary.analysis.is_some() {
                 return self.roll_back(format!("its pods do not start: {message}"));
             }
             return Some(self.rests(Some(false), reason, message.clone()));
         }
-        if let Some(Trouble { message, .. }) = self.crashes() {
+        if let Some(PodTrouble { message, .. }) = self.crashes() {
             return self.roll_back(format!("its pods crash: {message}"));
         }
         if let Some(evaluation) = &self.seen.evaluation {
@@ -243,7 +243,7 @@ impl<'a> Course<'a> {
 
     /// What all pods of a canary that has served crash of, again and again. Kubernetes gives up a rollout alone, and analysis would begin
     /// its step anew each time that they come back, with users whom they lose.
-    fn crashes(&self) -> Option<&'a Trouble> {
+    fn crashes(&self) -> Option<&'a PodTrouble> {
         let analysis = self.canary.analysis.as_ref().filter(|analysis| !analysis.paused);
         let has_served = self.status.canary.as_ref().is_some_and(|figures| figures.requests > 0);
         let is_down = self.seen.is_as_wanted && self.seen.serving_pods() == 0;

@@ -14,7 +14,7 @@ use super::events::EndedBy;
 use crate::agent::Progress;
 use crate::agent::pin;
 use crate::agent::resolve::{ConditionFault, Resolved};
-use crate::agent::track_pods::{self, Trouble};
+use crate::agent::track_pods::{self, PodTrouble};
 use crate::caches::ChildKind;
 use crate::caches::canary::Reading;
 use crate::caches::child::DeploymentState;
@@ -35,7 +35,7 @@ pub(super) struct CanarySeen {
     /// What the workload waits for.
     pub waits: Option<String>,
     /// What keeps its pods from being ready.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<PodTrouble>,
     pub run_hash: Option<String>,
     /// What the stable track runs.
     pub stable_run_hash: Option<String>,
@@ -82,7 +82,7 @@ impl CanarySeen {
 
     /// What keeps its pods from ever being ready by themselves, of a canary that has this weight. One that serves nobody has nothing of
     /// pods of an earlier configuration, which are there until the new ones are.
-    pub(super) fn given_up(&self, weight: i32) -> Option<&Trouble> {
+    pub(super) fn given_up(&self, weight: i32) -> Option<&PodTrouble> {
         let deployment = self.deployment.as_ref().filter(|_| self.is_as_wanted)?;
         let available = if weight == 0 { 0 } else { deployment.available };
         let state = DeploymentState { available, ..deployment.clone() };

@@ -15,7 +15,7 @@ use super::events::EndedBy;
 use super::gather::{Book, Stable};
 use super::*;
 use crate::agent::pin::tests::agent_of;
-use crate::agent::track_pods::Trouble;
+use crate::agent::track_pods::PodTrouble;
 use crate::caches::canary::{Measured, Reading};
 use crate::caches::child::DeploymentState;
 
@@ -179,7 +179,7 @@ fn a_weight_of_the_annotation_counts_before_the_specs() {
 #[test]
 fn what_is_wrong_takes_users_away() {
     let fault = ConditionFault { reason: "SkillNotFound", message: "spec.skills[0]: there is no Skill s".to_owned() };
-    let trouble = Trouble { reason: "ImagePullBackOff".to_owned(), message: "not found".to_owned() };
+    let trouble = PodTrouble { reason: "ImagePullBackOff".to_owned(), message: "not found".to_owned() };
     let stuck = Some(("ProgressDeadlineExceeded".to_owned(), String::new()));
     let given_up = CanarySeen { deployment: Some(DeploymentState { stuck, ..pods(1, 0) }), trouble: Some(trouble.clone()), ..seen() };
     let pulls = CanarySeen { deployment: Some(pods(1, 0)), trouble: Some(trouble), ..seen() };
@@ -212,7 +212,7 @@ fn what_is_wrong_takes_users_away() {
 
 #[test]
 fn a_canary_that_has_served_and_crashes_is_rolled_back() {
-    let trouble = Trouble { reason: "CrashLoopBackOff".to_owned(), message: "restarted 3 times".to_owned() };
+    let trouble = PodTrouble { reason: "CrashLoopBackOff".to_owned(), message: "restarted 3 times".to_owned() };
     let crashes = |available: i32| CanarySeen { deployment: Some(pods(2, available)), trouble: Some(trouble.clone()), ..seen() };
     let served = |spec: &str, requests: i64| {
         let mut agent = agent_with(spec, None);

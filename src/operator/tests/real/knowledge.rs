@@ -6,7 +6,7 @@ use slipway_database::knowledge::{Begun, DocumentError, Ending, KnowledgeBase, K
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::settings::QuotaSettings;
 use slipway_operator::tenancy::knowledge::Stage;
-use slipway_operator::tenancy::{DatabaseAccess, Standing, Tenancy, Wanted};
+use slipway_operator::tenancy::{DatabaseAccess, DatabaseState, Tenancy, Wanted};
 use slipway_peers::Postgres;
 
 async fn tenancy(postgres: &Postgres) -> Tenancy {
@@ -15,7 +15,7 @@ async fn tenancy(postgres: &Postgres) -> Tenancy {
         Tenancy::open(&DatabaseUrl::parse(&postgres.url()).unwrap(), Wanted::RolePerTeam, b"the platform's key, of tests").unwrap();
     tenancy.migrate().await.unwrap();
     for team in ["red", "blue"] {
-        assert_eq!(tenancy.ensure(&home(&tenancy, team)).await, Standing::Isolated);
+        assert_eq!(tenancy.ensure(&home(&tenancy, team)).await, DatabaseState::Isolated);
     }
     tenancy
 }

@@ -7,7 +7,7 @@ use slipway_api::ids;
 use slipway_database::{Holder, Home, NewMessage, Options, PodRun, Retention, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Leavings, Roll};
-use slipway_operator::tenancy::{DatabaseAccess, Standing, Tenancy, Wanted};
+use slipway_operator::tenancy::{DatabaseAccess, DatabaseState, Tenancy, Wanted};
 use slipway_peers::Postgres;
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ fn home(tenancy: &Tenancy, team: &str) -> Home {
     tenancy.home(team, team, 0, None)
 }
 
-async fn ensure(tenancy: &Tenancy, team: &str) -> Standing {
+async fn ensure(tenancy: &Tenancy, team: &str) -> DatabaseState {
     tenancy.ensure(&home(tenancy, team)).await
 }
 
@@ -62,11 +62,11 @@ fn hello() -> NewMessage {
 async fn each_team_has_a_login_that_opens_its_own_rows() {
     let postgres = Postgres::start();
     let tenancy_of_one = tenancy(&postgres.url(), Wanted::RolePerTeam);
-    assert!(matches!(ensure(&tenancy_of_one, "red").await, Standing::Unavailable(_)), "there is no schema yet");
+    assert!(matches!(ensure(&tenancy_of_one, "red").await, DatabaseState::Unavailable(_)), "there is no schema yet");
     assert_eq!(access(&tenancy_of_one, "red"), DatabaseAccess::Unknown);
     tenancy_of_one.migrate().await.unwrap();
     for team in ["red", "blue"] {
-        assert_eq!(ensure(&tenancy_of_one, team).await, Standing::Isolated);
+        assert_eq!(ensure(&tenancy_of_one, team).await, DatabaseState::Isolated);
     }
     let (red, blue) = (login(&tenancy_of_one, "red"), login(&tenancy_of_one, "blue"));
     assert_ne!(red.complete(), blue.complete());
@@ -91,12 +91,12 @@ async fn a_database_that_is_down_takes_no_login_away() {
     let before = login(&tenancy, "red");
     postgres.stop();
     assert!(tenancy.migrate().await.is_err());
-    let Standing::Unavailable(why) = ensure(&tenancy, "blue").await else { panic!("the database is down") };
+    let DatabaseState::Unavailable(why) = ensure(&tenancy, "blue").await else { panic!("the database is down") };
     assert!(!why.contains("postgres://") && !why.contains("password"), "{why}");
     assert_eq!(login(&tenancy, "red").complete(), before.complete());
     postgres.restart();
     tenancy.migrate().await.unwrap();
-    assert_eq!(ensure(&tenancy, "blue").await, Standing::Isolated);
+    assert_eq!(ensure(&tenancy, "blue").await, DatabaseState::Isolated);
 }
 
 #[tokio::test]
@@ -107,13 +107,13 @@ async fn a_login_that_may_not_make_others_is_shared_and_says_what_that_costs() {
     let url = postgres.url_of("plain", "plain", "app");
     let lesser = tenancy(&url, Wanted::RolePerTeam);
     lesser.migrate().await.unwrap();
-    let Standing::Shared(why) = ensure(&lesser, "red").await else { panic!("this login cannot make others") };
+    let DatabaseState::Shared(why) = ensure(&lesser, "red").await else { panic!("this login cannot make others") };
     assert!(why.contains("CREATEROLE") && why.contains("every team"), "{why}");
     assert_eq!(login(&lesser, "red").complete(), DatabaseUrl::parse(&url).unwrap().complete());
 
     let asked_for = tenancy(&postgres.url(), Wanted::Shared);
     asked_for.migrate().await.unwrap();
-    let Standing::Shared(why) = ensure(&asked_for, "red").await else { panic!("it was asked for") };
+    let DatabaseState::Shared(why) = ensure(&asked_for, "red").await else { panic!("it was asked for") };
     assert!(why.contains("database.isolation"), "{why}");
 }
 
@@ -212,7 +212,7 @@ async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
     tenancy.is_of("here".to_owned());
     tenancy.migrate().await.unwrap();
     let second = tenancy.home("red", "second", 9_000_000_000, None);
-    let Standing::Unavailable(why) = tenancy.ensure(&second).await else { panic!("old rows are there") };
+    let DatabaseState::Unavailable(why) = tenancy.ensure(&second).await else { panic!("old rows are there") };
     assert!(why.contains("earlier Team"), "{why}");
     assert_eq!(tenancy.access("red", "second"), DatabaseAccess::Unknown, "it has no login");
     assert!(tenancy.admit(&second, &holder("two", 9_000_000_000)).await.is_err());
@@ -220,7 +220,7 @@ async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
 
     let (census, teams) = (Red(second.clone()), ["red".to_owned()].into());
     Leavings::default().round(&tenancy, &census, &teams, Instant::now()).await.1.unwrap();
-    assert_eq!(tenancy.ensure(&second).await, Standing::Isolated);
+    assert_eq!(tenancy.ensure(&second).await, DatabaseState::Isolated);
     let DatabaseAccess::Url(new) = tenancy.access("red", "second") else { panic!("it has a login now") };
     assert_ne!(new.complete(), old.complete());
     assert!(store(&new, "red").conversations(10, None, None).await.unwrap().items.is_empty());

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::is_safe;
-use super::keys::Keys;
+use super::keys::IssuerKeys;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The limit of a response of the issuer.
@@ -45,7 +45,7 @@ pub(super) struct KeySource {
 
 #[derive(Debug, Clone, Default)]
 struct CachedKeys {
-    keys: Option<(Arc<Keys>, Instant)>,
+    keys: Option<(Arc<IssuerKeys>, Instant)>,
     tried: Option<Instant>,
     problem: Option<String>,
 }
@@ -68,7 +68,7 @@ impl KeySource {
     }
 
     /// The issuer's keys, fetched if they are missing or old; none if they cannot be had.
-    pub(super) async fn keys(&self) -> Option<Arc<Keys>> {
+    pub(super) async fn keys(&self) -> Option<Arc<IssuerKeys>> {
         let (keys, age) = self.usable().unzip();
         if age.is_some_and(|age| age < self.intervals.fresh) {
             return keys;
@@ -82,7 +82,7 @@ impl KeySource {
     }
 
     /// Keys that were fetched after `old`, if they differ.
-    pub(super) async fn newer(&self, old: &Arc<Keys>) -> Option<Arc<Keys>> {
+    pub(super) async fn newer(&self, old: &Arc<IssuerKeys>) -> Option<Arc<IssuerKeys>> {
         let differs = || self.usable().map(|(keys, _)| keys).filter(|keys| !Arc::ptr_eq(keys, old));
         let _fetch_lock = self.fetch_lock.lock().await;
         if differs().is_none() {
@@ -100,7 +100,7 @@ impl KeySource {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn usable(&self) -> Option<(Arc<Keys>, Duration)> {
+    fn usable(&self) -> Option<(Arc<IssuerKeys>, Duration)> {
         let (keys, fetched) = self.known().keys?;
         Some((keys, fetched.elapsed())).filter(|(_, age)| *age < self.intervals.usable)
     }
@@ -126,7 +126,7 @@ impl KeySource {
         });
     }
 
-    async fn ask(&self) -> Result<Keys, String> {
+    async fn ask(&self) -> Result<IssuerKeys, String> {
         let place = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let text = self.read(&place).await?;
         let description: Description = serde_json::from_slice(&text).map_err(|error| format!("{place}: {error}"))?;
@@ -137,7 +137,7 @@ impl KeySource {
             return Err(format!("{place} names a jwks_uri without https://"));
         }
         let text = self.read(&description.jwks_uri).await?;
-        Keys::read(&text).map_err(|error| format!("{}: {error}", description.jwks_uri))
+        IssuerKeys::read(&text).map_err(|error| format!("{}: {error}", description.jwks_uri))
     }
 
     async fn read(&self, url: &str) -> Result<Vec<u8>, String> {

@@ -12,7 +12,7 @@ use super::jwt::Token;
 const KEYS_MAX: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Keys(Vec<Key>);
+pub(super) struct IssuerKeys(Vec<Key>);
 
 #[derive(Debug)]
 struct Key {
@@ -48,7 +48,7 @@ struct Jwk {
     y: Option<String>,
 }
 
-impl Keys {
+impl IssuerKeys {
     /// The usable keys of a set. Keys for other purposes or of other types are skipped.
     pub(super) fn read(set: &[u8]) -> Result<Self, serde_json::Error> {
         let set: JwkSet = serde_json::from_slice(set)?;

@@ -9,7 +9,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Map, Value, json};
 
-use super::keys::Keys;
+use super::keys::IssuerKeys;
 use super::*;
 
 const HOUR: f64 = 3600.0;
@@ -197,7 +197,7 @@ fn resigned(token: &str) -> String {
 #[test]
 fn a_header_cannot_talk_a_key_into_another_use() {
     let mint = Mint::new();
-    let keys = Keys::read(mint.set().to_string().as_bytes()).unwrap();
+    let keys = IssuerKeys::read(mint.set().to_string().as_bytes()).unwrap();
     let signed = |token: &str| Token::read(token).is_ok_and(|token| keys.signed(&token));
     for right in [json!({"alg": "EdDSA", "kid": "one"}), json!({"alg": "EdDSA"}), json!({"alg": "Ed25519", "jku": "https://evil"})] {
         assert!(signed(&mint.sign(&right)), "{right}");
@@ -234,7 +234,7 @@ fn a_public_key_is_nobodys_secret() {
     // The classic attack: the public key as HMAC secret.
     let mint = Mint::new();
     let set = mint.set();
-    let keys = Keys::read(set.to_string().as_bytes()).unwrap();
+    let keys = IssuerKeys::read(set.to_string().as_bytes()).unwrap();
     for secret in [mint.0.public_key().as_ref().to_vec(), set["keys"][0]["x"].as_str().unwrap().as_bytes().to_vec()] {
         let signed = format!("{}.{}", piece(&json!({"alg": "HS256", "kid": "one"})), piece(&json!({"iss": "https://issuer"})));
         let tag = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret), signed.as_bytes());
@@ -252,13 +252,13 @@ fn keys_for_other_ends_are_passed_over() {
         crate::write::merge(&mut set["keys"][0], more.clone());
         let others = json!([{"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"}, {"kty": "RSA", "n": "*", "e": "AQAB"}, {"kty": 7}, "x"]);
         set["keys"].as_array_mut().unwrap().extend(others.as_array().unwrap().clone());
-        Keys::read(set.to_string().as_bytes()).unwrap().signed(&Token::read(&token).unwrap())
+        IssuerKeys::read(set.to_string().as_bytes()).unwrap().signed(&Token::read(&token).unwrap())
     };
     assert!(with(&json!({})) && with(&json!({"use": "sig", "alg": "EdDSA"})));
     for other in [json!({"use": "enc"}), json!({"alg": "ES256"}), json!({"crv": "X25519"}), json!({"x": "AAAA"})] {
         assert!(!with(&other), "{other}");
     }
-    Keys::read(b"[]").unwrap_err();
+    IssuerKeys::read(b"[]").unwrap_err();
 }
 
 #[test]
@@ -290,10 +290,10 @@ fn whose_a_token_is_takes_a_token() {
     }
 }
 
-fn seeded() -> (Ed25519KeyPair, Keys) {
+fn seeded() -> (Ed25519KeyPair, IssuerKeys) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let key = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": URL_SAFE_NO_PAD.encode(pair.public_key())});
-    (pair, Keys::read(json!({"keys": [key]}).to_string().as_bytes()).unwrap())
+    (pair, IssuerKeys::read(json!({"keys": [key]}).to_string().as_bytes()).unwrap())
 }
 
 fn signed_by(pair: &Ed25519KeyPair, head: &str, claims: &str) -> String {
@@ -361,8 +361,8 @@ proptest! {
     ) {
         let (pair, own) = seeded();
         let set = json!({"keys": keys}).to_string();
-        let _ = Keys::read(text.as_bytes());
-        let keys = Keys::read(set.as_bytes()).unwrap();
+        let _ = IssuerKeys::read(text.as_bytes());
+        let keys = IssuerKeys::read(set.as_bytes()).unwrap();
         for token in [text.clone(), signed_by(&pair, &head, "{}"), signed_by(&pair, r#"{"alg":"ES256"}"#, "{}"), signed_by(&pair, r#"{"alg":"RS256"}"#, "{}")] {
             if let Ok(token) = Token::read(&token) {
                 prop_assert!(!keys.signed(&token), "nobody else's key has signed it");

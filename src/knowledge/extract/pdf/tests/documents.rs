@@ -12,7 +12,7 @@ fn columns_are_read_one_after_the_other() {
     let (blocks, summary) = extract(&pdf(), &folder.path().join("columns.pdf")).unwrap();
     let text = plain(&blocks);
 
-    assert_eq!(summary, Summary { pages: Some(6), notes: vec![] });
+    assert_eq!(summary, ExtractSummary { pages: Some(6), notes: vec![] });
     let places: Vec<usize> = (1..=6)
         .flat_map(|page| {
             let place = |part: String| text.find(&part).unwrap_or_else(|| panic!("{part} is not in {text}"));
@@ -133,7 +133,7 @@ fn ten_thousand_pages_are_read_and_one_more_is_refused() {
         last = Some(block);
         ControlFlow::Continue(())
     });
-    assert_eq!(summary.unwrap(), Summary { pages: Some(10_000), notes: vec![] });
+    assert_eq!(summary.unwrap(), ExtractSummary { pages: Some(10_000), notes: vec![] });
     assert_eq!(last.unwrap().text, "The sentence of page number 10000 is here.");
 
     let error = extract(&pdf(), &folder.path().join("longer.pdf")).unwrap_err();

@@ -20,7 +20,7 @@ fn written(content: &[u8]) -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-fn tried(content: &[u8]) -> Result<(Vec<Block>, Summary), Unreadable> {
+fn tried(content: &[u8]) -> Result<(Vec<Block>, ExtractSummary), Unreadable> {
     let (_folder, file) = written(content);
     let began = Instant::now();
     let result = extract(&pdf(), &file);

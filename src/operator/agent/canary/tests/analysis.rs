@@ -65,7 +65,7 @@ fn analysis_moves_on_what_was_measured_and_on_nothing_else() {
 
 #[test]
 fn a_canary_kept_from_its_weight_is_inconclusive_in_the_end() {
-    let quota = Some(Trouble { reason: "QuotaExceeded".to_owned(), message: "exceeded quota: pods".to_owned() });
+    let quota = Some(PodTrouble { reason: "QuotaExceeded".to_owned(), message: "exceeded quota: pods".to_owned() });
     let refused = CanarySeen { deployment: Some(pods(1, 0)), trouble: quota, ..seen() };
     let few = CanarySeen { deployment: Some(pods(3, 2)), ..seen() };
     let held = CanarySeen { evaluation: Some(evaluated(true, EvaluationState::Runs)), ..seen() };
