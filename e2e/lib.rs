@@ -59,7 +59,7 @@ pub use routes::{DataPlane, Kinds};
 pub use scaler::MetricsServer;
 pub use second::Second;
 pub use team::Team;
-pub use tracks::{Told, Tracks};
+pub use tracks::{TrackedChat, Tracks};
 pub use turn::{Turn, alone, long, longest_unwatched, together, unwatched};
 pub use watch::{poll, until};
 

@@ -13,7 +13,7 @@ const CALLERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A conversation's id, and whether the canary has answered.
-pub type Told = (String, bool);
+pub type TrackedChat = (String, bool);
 
 /// What tells an agent's tracks apart: a message, and the answers to it.
 pub struct Tracks {
@@ -25,7 +25,7 @@ pub struct Tracks {
 impl Tracks {
     /// One chat, and who has answered.
     #[track_caller]
-    pub fn said(&self, chat: &Call, conversation: Option<&str>) -> Told {
+    pub fn said(&self, chat: &Call, conversation: Option<&str>) -> TrackedChat {
         let mut body = json!({"message": self.message});
         if let Some(id) = conversation {
             body["conversation_id"] = json!(id);
@@ -50,7 +50,7 @@ impl Tracks {
 
     /// One chat each, in these conversations or new ones, in their order.
     #[track_caller]
-    pub fn ask(&self, chat: &Call, conversations: &[Option<String>]) -> Vec<Told> {
+    pub fn ask(&self, chat: &Call, conversations: &[Option<String>]) -> Vec<TrackedChat> {
         thread::scope(|scope| {
             let parts = conversations.chunks(conversations.len().div_ceil(CALLERS));
             let callers: Vec<_> =

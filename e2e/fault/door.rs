@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::message::{Reply, Request};
-use super::weather::{End, Fate, Sky, Told, Weather};
+use super::message::{RelayedReply, Request};
+use super::weather::{End, EventFate, Fate, Sky, Weather};
 use crate::gate::When;
 use crate::http::UnreadReply;
 
@@ -275,7 +275,7 @@ impl Shared {
             drop(server.shutdown(Shutdown::Both));
             return told;
         }
-        let reply = Reply::of(answer)?;
+        let reply = RelayedReply::of(answer)?;
         if is_held {
             self.lock().held = Held::Answered(reply.status);
             self.turned.notify_all();
@@ -357,20 +357,20 @@ impl Shared {
             let pause = self.sky().pause("event");
             thread::sleep(pause);
             drop(self.passable()?);
-            let told = if event.starts_with(br#"{"type":"BOOKMARK""#) { Told::Once } else { self.sky().event(&past) };
+            let told = if event.starts_with(br#"{"type":"BOOKMARK""#) { EventFate::Once } else { self.sky().event(&past) };
             match told {
-                Told::Once => chunk(client, &event)?,
-                Told::Again(past) => {
+                EventFate::Once => chunk(client, &event)?,
+                EventFate::Again(past) => {
                     chunk(client, &event)?;
                     // The last word is the newest, as it is when a watch is taken up again from before.
                     for event in past.iter().chain([&event]) {
                         chunk(client, event)?;
                     }
                 }
-                Told::Lost(End::Quietly) => break,
-                Told::Lost(End::Broken) => return Err(ErrorKind::ConnectionAborted.into()),
-                Told::Lost(End::Expired) => {
-                    let error = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", Reply::refusal(410).body());
+                EventFate::Lost(End::Quietly) => break,
+                EventFate::Lost(End::Broken) => return Err(ErrorKind::ConnectionAborted.into()),
+                EventFate::Lost(End::Expired) => {
+                    let error = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", RelayedReply::refusal(410).body());
                     chunk(client, error.as_bytes())?;
                     break;
                 }

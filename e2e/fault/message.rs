@@ -101,14 +101,14 @@ impl Request {
 
 /// An answer that was read whole, or made here.
 #[derive(Debug, Clone)]
-pub(super) struct Reply {
+pub(super) struct RelayedReply {
     pub status: u16,
     media: String,
     body: String,
     retry_after: Option<u64>,
 }
 
-impl Reply {
+impl RelayedReply {
     pub(super) fn of(answer: UnreadReply) -> io::Result<Self> {
         let whole = answer.whole()?;
         Ok(Self { status: whole.status, media: whole.header("content-type").to_owned(), body: whole.body, retry_after: None })

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::message::{Reply, Request};
+use super::message::{RelayedReply, Request};
 
 /// So many events of each watch are told again.
 const AGAIN: usize = 3;
@@ -44,14 +44,14 @@ pub fn seed() -> u64 {
 pub(super) enum Fate {
     Passes,
     /// It is answered here.
-    Answered(Reply),
+    Answered(RelayedReply),
     /// It is done, and answered with this.
-    Unheard(Reply),
+    Unheard(RelayedReply),
 }
 
 /// What becomes of an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum EventFate {
     Once,
     /// After it these once more.
     Again(Vec<Vec<u8>>),
@@ -75,7 +75,7 @@ pub(super) struct Sky {
     rolls: HashMap<String, u64>,
     events: u64,
     losses: usize,
-    answers: HashMap<String, Reply>,
+    answers: HashMap<String, RelayedReply>,
     met: BTreeMap<&'static str, usize>,
 }
 
@@ -126,11 +126,11 @@ impl Sky {
             self.meet("refused");
             let codes: &[u16] = if request.is_write() { &[409, 429, 500, 503] } else { &[429, 500, 503] };
             let at = usize::try_from(self.roll(&format!("code {what}"))).unwrap_or_default();
-            return Fate::Answered(Reply::refusal(codes[at % codes.len()]));
+            return Fate::Answered(RelayedReply::refusal(codes[at % codes.len()]));
         }
         if request.is_write() && self.roll(&format!("unheard {what}")) < unheard {
             self.meet("unheard");
-            return Fate::Unheard(Reply::refusal(500));
+            return Fate::Unheard(RelayedReply::refusal(500));
         }
         // Each old answer is given once, so that whoever asks again gets on.
         if request.is_read()
@@ -144,29 +144,29 @@ impl Sky {
     }
 
     /// Keeps what a read was answered, for when it will be old.
-    pub(super) fn remember(&mut self, request: &Request, reply: &Reply) {
+    pub(super) fn remember(&mut self, request: &Request, reply: &RelayedReply) {
         if request.is_read() && matches!(reply.status, 200 | 404) {
             self.answers.insert(request.target.clone(), reply.clone());
         }
     }
 
     /// What becomes of an event of a watch, of which these are the last ones that were told.
-    pub(super) fn event(&mut self, past: &VecDeque<Vec<u8>>) -> Told {
+    pub(super) fn event(&mut self, past: &VecDeque<Vec<u8>>) -> EventFate {
         if self.is_calm() {
-            return Told::Once;
+            return EventFate::Once;
         }
         self.events += 1;
         let Weather { lost, repeated, .. } = self.weather;
         if lost > 0 && self.events.is_multiple_of(lost) {
             self.meet("lost");
             self.losses += 1;
-            return Told::Lost([End::Quietly, End::Expired, End::Broken][self.losses % 3]);
+            return EventFate::Lost([End::Quietly, End::Expired, End::Broken][self.losses % 3]);
         }
         if repeated > 0 && self.events.is_multiple_of(repeated) && !past.is_empty() {
             self.meet("repeated");
-            return Told::Again(past.iter().skip(past.len().saturating_sub(AGAIN)).cloned().collect());
+            return EventFate::Again(past.iter().skip(past.len().saturating_sub(AGAIN)).cloned().collect());
         }
-        Told::Once
+        EventFate::Once
     }
 }
 
@@ -189,10 +189,10 @@ mod tests {
     fn a_storm_ends() {
         let mut sky = Sky::default();
         let past = VecDeque::from([b"1".to_vec(), b"2".to_vec()]);
-        assert_eq!(sky.event(&past), Told::Once);
+        assert_eq!(sky.event(&past), EventFate::Once);
         sky.storm(Weather { repeated: 2, lost: 3, ..Weather::default() }, 1, Duration::from_mins(1));
-        let events: Vec<Told> = (0..3).map(|_| sky.event(&past)).collect();
-        assert_eq!(events, [Told::Once, Told::Again(past.iter().cloned().collect()), Told::Lost(End::Expired)]);
+        let events: Vec<EventFate> = (0..3).map(|_| sky.event(&past)).collect();
+        assert_eq!(events, [EventFate::Once, EventFate::Again(past.iter().cloned().collect()), EventFate::Lost(End::Expired)]);
         sky.storm(Weather::default(), 1, Duration::ZERO);
         assert!(sky.is_calm());
     }

@@ -9,7 +9,7 @@ mod helm;
 
 use std::collections::BTreeSet;
 
-use callers::{Caller, Told};
+use callers::{Caller, CallerReport};
 use earlier::Earlier;
 use helm::Installed;
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn serves_by_its_canary(agent: &Agent) {
 }
 
 #[track_caller]
-fn assert_served(what: &str, told: &Told) {
+fn assert_served(what: &str, told: &CallerReport) {
     assert!(
         told.faults.is_empty(),
         "{what}: {} of {} calls failed: {:#?}",

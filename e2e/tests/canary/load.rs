@@ -11,7 +11,7 @@ use slipway_e2e::{Agent, Api, Call, Team, fresh, poll};
 use super::{ended, serves};
 use crate::autoscaling::Hush;
 use crate::evaluations::needs_database;
-use crate::upgrade::callers::{Caller, Told};
+use crate::upgrade::callers::{Caller, CallerReport};
 
 /// Each asks some twenty times a second: fifty chats a second, and somewhat more.
 const CALLERS: usize = 3;
@@ -53,7 +53,7 @@ fn nobody_notices_a_promotion_or_a_rollback() {
         listeners.into_iter().map(|listener| listener.join().unwrap()).sum()
     });
     let took = begun.elapsed();
-    let told: Vec<Told> = by_rest.into_iter().map(Caller::told).collect();
+    let told: Vec<CallerReport> = by_rest.into_iter().map(Caller::told).collect();
     for told in told.iter().chain([&direct.told()]) {
         assert!(told.faults.is_empty(), "{} of {} chats failed: {:#?}", told.faults.len(), told.answered + told.faults.len(), told.faults);
         assert_eq!(told.knocked_twice, 0, "{told:?}");

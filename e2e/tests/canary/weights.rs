@@ -2,7 +2,7 @@
 //! message and the other plays it.
 
 use serde_json::json;
-use slipway_e2e::{Api, Team, Told, Tracks, fresh, poll};
+use slipway_e2e::{Api, Team, TrackedChat, Tracks, fresh, poll};
 
 use super::{is_share, serves};
 
@@ -53,13 +53,13 @@ fn conversations_are_shared_by_weight_and_stay_where_they_are() {
 }
 
 /// How many have moved to the canary, and how many from it.
-fn moved(before: &[Told], now: &[Told]) -> (usize, usize) {
+fn moved(before: &[TrackedChat], now: &[TrackedChat]) -> (usize, usize) {
     assert!(before.iter().map(|(id, _)| id).eq(now.iter().map(|(id, _)| id)), "a conversation keeps its id");
     let pairs = || before.iter().zip(now).map(|((_, before), (_, now))| (*before, *now));
     (pairs().filter(|pair| *pair == (false, true)).count(), pairs().filter(|pair| *pair == (true, false)).count())
 }
 
 /// Whether the canary has had its share.
-fn has_share(told: &[Told], weight: u32) -> Result<(), String> {
+fn has_share(told: &[TrackedChat], weight: u32) -> Result<(), String> {
     is_share(told.iter().filter(|(_, is_canarys)| *is_canarys).count(), told.len(), weight)
 }

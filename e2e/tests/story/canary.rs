@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Call, Told, Tracks, condition};
+use slipway_e2e::{Call, TrackedChat, Tracks, condition};
 
 use crate::history::{pulled, stand};
 use crate::project::read;
@@ -64,7 +64,7 @@ pub(crate) fn a_canary(stage: &mut Stage) {
     });
     let first = TRACKS.ask(&chat, &vec![None; CONVERSATIONS]);
     assert_share(first.iter().filter(|(_, is_canarys)| *is_canarys).count(), first.len(), WEIGHT);
-    let again: Vec<Told> = first.into_iter().take(REPEATED).collect();
+    let again: Vec<TrackedChat> = first.into_iter().take(REPEATED).collect();
     let ids: Vec<_> = again.iter().map(|(id, _)| Some(id.clone())).collect();
     for _ in 0..CONVERSATIONS / REPEATED {
         assert_eq!(TRACKS.ask(&chat, &ids), again, "nobody moves while the weight stays");

@@ -14,7 +14,7 @@ use crate::servers::{HeardRequest, LittleServer, ServedAnswer};
 /// How long ago a message may have been sent that is looked at, in seconds: a story is not longer.
 const STORY_SECONDS: i64 = 3600;
 
-pub(crate) struct Receiver {
+pub(crate) struct StoryReceiver {
     pub(crate) server: LittleServer,
     is_open: Arc<AtomicBool>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Message {
 /// Marks what was heard while it was closed.
 const CLOSED: &str = "x-closed";
 
-impl Receiver {
+impl StoryReceiver {
     pub(crate) fn start(address: SocketAddr) -> Self {
         let is_open = Arc::new(AtomicBool::new(true));
         let (answers, keeps) = (Arc::clone(&is_open), Arc::clone(&is_open));

@@ -20,7 +20,7 @@ pub(crate) struct Shell {
 }
 
 /// What came of a block.
-pub(crate) struct Told {
+pub(crate) struct BlockOutput {
     pub(crate) output: String,
     pub(crate) complaints: String,
     /// None of one that took too long.
@@ -50,7 +50,7 @@ impl Shell {
 
     /// Runs a block to its end.
     #[track_caller]
-    pub(crate) fn run(&mut self, commands: &str) -> Told {
+    pub(crate) fn run(&mut self, commands: &str) -> BlockOutput {
         self.count += 1;
         let file = |kind: &str| self.folder.join(format!("{}.{kind}", self.count));
         fs::write(file("sh"), commands).unwrap();
@@ -69,7 +69,7 @@ impl Shell {
             sleep(PAUSE);
         }
         let read = |kind: &str| fs::read(file(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-        Told { output: read("out"), complaints: read("err"), code: read("code").trim().parse().ok() }
+        BlockOutput { output: read("out"), complaints: read("err"), code: read("code").trim().parse().ok() }
     }
 }
 

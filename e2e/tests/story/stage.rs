@@ -13,7 +13,7 @@ use slipway_e2e::{Agent, Api, Call, ROOT, Team, kubectl, platform, poll};
 use slipway_peers::repository;
 
 use crate::follower::Follower;
-use crate::receiver::Receiver;
+use crate::receiver::StoryReceiver;
 use crate::servers::{LittleServer, ServedAnswer};
 use crate::shell::Shell;
 use crate::{handbook, model};
@@ -35,7 +35,7 @@ pub(crate) struct Stage {
     played: BTreeSet<usize>,
     pub(crate) api: Api,
     pub(crate) tide: LittleServer,
-    pub(crate) hook: Receiver,
+    pub(crate) hook: StoryReceiver,
     _model: LittleServer,
     pub(crate) folder: tempfile::TempDir,
     tokens: RefCell<BTreeMap<String, String>>,
@@ -54,7 +54,7 @@ impl Stage {
         let model = model::start(address());
         let tide =
             LittleServer::start(address(), |_| ServedAnswer::json(200, &json!({"high_water": "06:12"})), |asked| Some(asked.clone()));
-        let hook = Receiver::start(address());
+        let hook = StoryReceiver::start(address());
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("handbook.pdf"), handbook::pdf()).unwrap();
         let root = repository();

@@ -15,12 +15,12 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Somebody who makes the same call again and again, in a thread of its own, until asked what became of it.
 pub(crate) struct Caller {
     stop: Sender<()>,
-    told: JoinHandle<Told>,
+    told: JoinHandle<CallerReport>,
 }
 
 /// What somebody was answered.
 #[derive(Default, Debug)]
-pub(crate) struct Told {
+pub(crate) struct CallerReport {
     pub answered: usize,
     /// Doors that were found closed before anything was said, and opened when they were knocked at again.
     pub knocked_twice: usize,
@@ -34,7 +34,7 @@ impl Caller {
         let (stop, stopped) = channel::<()>();
         let says = says.to_owned();
         let told = thread::spawn(move || {
-            let (mut told, began) = (Told::default(), Instant::now());
+            let (mut told, began) = (CallerReport::default(), Instant::now());
             while matches!(stopped.recv_timeout(THOUGHT), Err(RecvTimeoutError::Timeout)) {
                 let asked = Instant::now();
                 if let Err(fault) = ask(&call, &says, &mut told) {
@@ -49,7 +49,7 @@ impl Caller {
 
     /// Ends it.
     #[track_caller]
-    pub(crate) fn told(self) -> Told {
+    pub(crate) fn told(self) -> CallerReport {
         drop(self.stop);
         self.told.join().unwrap_or_else(|_| panic!("a caller ended by itself"))
     }
@@ -60,7 +60,7 @@ fn is_closed(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::TimedOut)
 }
 
-fn ask(call: &Call, says: &str, told: &mut Told) -> Result<(), String> {
+fn ask(call: &Call, says: &str, told: &mut CallerReport) -> Result<(), String> {
     let began = Instant::now();
     let mut knocked = 0;
     let reply = loop {

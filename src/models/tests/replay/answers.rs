@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::server::{Reply, Server};
+use super::server::{ScriptedReply, Server};
 use super::{answer, assert_discreet, limits, model};
 use crate::answer::{Piece, Stop, Usage};
 use crate::message::ToolCall;
@@ -153,9 +153,9 @@ impl Recording {
 async fn recorded_answers_are_read_in_any_fragments() {
     for recording in recordings() {
         let length = recording.bytes.len();
-        let whole = Reply::ok(recording.bytes);
-        let mut replies = vec![whole.clone(), Reply { chunked: true, ..whole.clone() }, whole.clone().split(0..length)];
-        replies.push(Reply { chunked: true, ..whole.clone() }.split(0..length));
+        let whole = ScriptedReply::ok(recording.bytes);
+        let mut replies = vec![whole.clone(), ScriptedReply { chunked: true, ..whole.clone() }, whole.clone().split(0..length)];
+        replies.push(ScriptedReply { chunked: true, ..whole.clone() }.split(0..length));
         for round in 1..12_usize {
             // Pseudo-random cuts, the same in each run.
             replies.push(whole.clone().split((0..20).map(|cut| (cut * 7919 + round * 104_729) * 31 % length)));
@@ -171,7 +171,7 @@ async fn recorded_answers_are_read_in_any_fragments() {
 
 #[tokio::test]
 async fn a_providers_signature_is_kept_with_the_call() {
-    let server = Server::start(vec![Reply::ok(include_bytes!("../../testdata/gemini/function-call.sse"))]).await;
+    let server = Server::start(vec![ScriptedReply::ok(include_bytes!("../../testdata/gemini/function-call.sse"))]).await;
     let pieces = answer(&*model(Provider::GoogleAi, &server, limits(1))).await;
     let Some(Ok(Piece::ToolCall(call))) = pieces.first() else { panic!("{pieces:?}") };
     assert!(call.signature.as_ref().is_some_and(|signature| signature.starts_with("CiIBVKhc7vB+") && signature.len() == 1140), "{call:?}");
@@ -204,7 +204,7 @@ async fn each_provider_is_asked_at_its_address_with_its_credentials() {
         (Provider::Ollama, "ollama/text.ndjson", &["POST /api/chat ", "\"num_ctx\":8192"]),
     ] {
         let recording = recordings().into_iter().find(|known| known.name == recording).unwrap();
-        let server = Server::start(vec![Reply::ok(recording.bytes)]).await;
+        let server = Server::start(vec![ScriptedReply::ok(recording.bytes)]).await;
         recording.check(answer(&*model(provider, &server, limits(1))).await);
         let asked = server.asked().await;
         for part in parts.iter().chain(&["content-type: application/json\r\n", "What is the weather in Paris?"]) {
@@ -216,7 +216,7 @@ async fn each_provider_is_asked_at_its_address_with_its_credentials() {
 #[tokio::test]
 async fn a_connection_is_used_again() {
     let recording = recordings().into_iter().find(|recording| recording.name == "openai/tool-calls.sse").unwrap();
-    let server = Server::start(vec![Reply { chunked: true, ..Reply::ok(recording.bytes) }]).await;
+    let server = Server::start(vec![ScriptedReply { chunked: true, ..ScriptedReply::ok(recording.bytes) }]).await;
     let model = model(Provider::OpenAi, &server, limits(1));
     for _ in 0..5 {
         recording.check(answer(&*model).await);

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use serde_json::Value;
 
 use super::answers::recordings;
-use super::server::{Reply, Server};
+use super::server::{ScriptedReply, Server};
 use super::{KEY, answer, assert_discreet, limits, model};
 use crate::answer::{Piece, Stop};
 use crate::fault::{FaultKind, ModelFault};
@@ -46,7 +46,7 @@ async fn a_truncated_answer_is_never_complete() {
                 23
             };
         let cuts = || (0..recording.bytes.len()).step_by(step);
-        let server = Server::start(cuts().map(|cut| Reply::ok(&recording.bytes[..cut])).collect()).await;
+        let server = Server::start(cuts().map(|cut| ScriptedReply::ok(&recording.bytes[..cut])).collect()).await;
         let model = model(recording.provider, &server, limits(1));
         for cut in cuts() {
             let pieces = answer(&*model).await;
@@ -61,7 +61,7 @@ async fn a_truncated_answer_is_never_complete() {
 
 #[tokio::test]
 async fn a_stream_without_its_end_is_broken_even_after_a_whole_call() {
-    let server = Server::start(vec![Reply::ok(include_bytes!("../../testdata/ollama/tool-call-begun.ndjson"))]).await;
+    let server = Server::start(vec![ScriptedReply::ok(include_bytes!("../../testdata/ollama/tool-call-begun.ndjson"))]).await;
     let (before, fault) = fault(answer(&*model(Provider::Ollama, &server, limits(3))).await);
     assert_eq!((before, fault.kind()), (3, &FaultKind::Broken));
 }
@@ -72,7 +72,7 @@ async fn published_errors_are_classified() {
     for error in errors {
         let provider: Provider = error["provider"].as_str().unwrap().parse().unwrap();
         let status = u16::try_from(error["status"].as_u64().unwrap()).unwrap();
-        let server = Server::start(vec![Reply::error(status, error["body"].as_str().unwrap())]).await;
+        let server = Server::start(vec![ScriptedReply::error(status, error["body"].as_str().unwrap())]).await;
         let (before, fault) = fault(answer(&*model(provider, &server, limits(1))).await);
         assert_eq!((before, fault.kind().name()), (0, error["kind"].as_str().unwrap()), "{error}: {fault}");
         assert!(fault.message().contains(provider.as_str()), "{fault}");
@@ -85,22 +85,23 @@ async fn a_refused_key_is_not_quoted_and_not_retried() {
         r#"{{"error":{{"message":"Incorrect API key provided: {KEY}. You can find your API key elsewhere.","type":"invalid_request_error","code":"invalid_api_key"}}}}"#
     );
     for status in [400, 401, 403, 422] {
-        let server = Server::start(vec![Reply::error(status, &body)]).await;
+        let server = Server::start(vec![ScriptedReply::error(status, &body)]).await;
         let (_, fault) = fault(answer(&*model(Provider::OpenAi, &server, limits(4))).await);
         assert!(!fault.message().contains(KEY), "{fault}");
         assert_eq!(server.asked().await.len(), 1);
     }
     // Some servers answer with 200 and send the error as an event.
     let event = format!("data: {}\n\n", body.replace("invalid_api_key", "no_such_code"));
-    let server = Server::start(vec![Reply::ok(event.as_bytes())]).await;
+    let server = Server::start(vec![ScriptedReply::ok(event.as_bytes())]).await;
     let (_, fault) = fault(answer(&*model(Provider::OpenAi, &server, limits(4))).await);
     assert!(fault.message().contains("Incorrect API key provided: ***"), "{fault}");
 }
 
 #[tokio::test]
 async fn retry_after_is_respected() {
-    let busy = Reply { headers: "retry-after: 1\r\n".into(), ..Reply::error(429, r#"{"error":{"type":"rate_limit_error"}}"#) };
-    let server = Server::start(vec![busy, Reply::ok(ANSWER)]).await;
+    let busy =
+        ScriptedReply { headers: "retry-after: 1\r\n".into(), ..ScriptedReply::error(429, r#"{"error":{"type":"rate_limit_error"}}"#) };
+    let server = Server::start(vec![busy, ScriptedReply::ok(ANSWER)]).await;
     let started = Instant::now();
     assert!(succeeded(&answer(&*model(Provider::Anthropic, &server, limits(4))).await));
     assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
@@ -109,7 +110,7 @@ async fn retry_after_is_respected() {
 
 #[tokio::test]
 async fn a_retry_after_above_the_limit_is_a_fault() {
-    let busy = Reply { headers: "retry-after: 3600\r\n".into(), ..Reply::error(429, "{}") };
+    let busy = ScriptedReply { headers: "retry-after: 3600\r\n".into(), ..ScriptedReply::error(429, "{}") };
     let server = Server::start(vec![busy]).await;
     let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(4))).await);
     assert_eq!(*fault.kind(), FaultKind::RateLimited { retry_after: Some(Duration::from_hours(1)) });
@@ -120,10 +121,15 @@ async fn a_retry_after_above_the_limit_is_a_fault() {
 #[tokio::test]
 async fn overload_is_retried_up_to_the_limit() {
     for status in [500, 502, 503, 529] {
-        let server = Server::start(vec![Reply::error(status, OVERLOADED)]).await;
+        let server = Server::start(vec![ScriptedReply::error(status, OVERLOADED)]).await;
         let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
         assert_eq!((fault.kind(), server.asked().await.len()), (&FaultKind::Overloaded, 3), "{status}");
-        let server = Server::start(vec![Reply::error(status, OVERLOADED), Reply::error(status, OVERLOADED), Reply::ok(ANSWER)]).await;
+        let server = Server::start(vec![
+            ScriptedReply::error(status, OVERLOADED),
+            ScriptedReply::error(status, OVERLOADED),
+            ScriptedReply::ok(ANSWER),
+        ])
+        .await;
         assert!(succeeded(&answer(&*model(Provider::Anthropic, &server, limits(3))).await));
     }
 }
@@ -132,11 +138,11 @@ async fn overload_is_retried_up_to_the_limit() {
 async fn an_answer_is_retried_only_before_its_first_piece() {
     let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
     let nothing = ANSWER.windows(19).position(|bytes| bytes == b"content_block_delta").unwrap();
-    let server = Server::start(vec![Reply::ok(&ANSWER[..nothing]), Reply::ok(ANSWER)]).await;
+    let server = Server::start(vec![ScriptedReply::ok(&ANSWER[..nothing]), ScriptedReply::ok(ANSWER)]).await;
     assert!(succeeded(&answer(&*model(Provider::Anthropic, &server, limits(3))).await));
     assert_eq!(server.asked().await.len(), 2);
 
-    let server = Server::start(vec![Reply::ok(&ANSWER[..text]), Reply::ok(ANSWER)]).await;
+    let server = Server::start(vec![ScriptedReply::ok(&ANSWER[..text]), ScriptedReply::ok(ANSWER)]).await;
     let (before, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
     assert_eq!((before, fault.kind(), server.asked().await.len()), (1, &FaultKind::Broken, 1));
 }
@@ -146,14 +152,14 @@ async fn errors_within_a_stream_are_faults() {
     // The event in the Messages API's documentation of streaming, after a recorded beginning.
     let begun = ANSWER.windows(24).position(|bytes| bytes == b"event: content_block_sto").unwrap();
     let error = b"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\", \"message\": \"Overloaded\"}}\n\n";
-    let server = Server::start(vec![Reply::ok(&[&ANSWER[..begun], error].concat())]).await;
+    let server = Server::start(vec![ScriptedReply::ok(&[&ANSWER[..begun], error].concat())]).await;
     let (before, overloaded) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
     assert_eq!((before, overloaded.kind()), (3, &FaultKind::Overloaded));
 
     // From docs.ollama.com/api/errors.
     let begun = include_str!("../../testdata/ollama/text.ndjson").lines().next().unwrap();
     let bytes = format!("{begun}\n{{\"error\":\"an error was encountered while running the model\"}}\n");
-    let server = Server::start(vec![Reply::ok(bytes.as_bytes())]).await;
+    let server = Server::start(vec![ScriptedReply::ok(bytes.as_bytes())]).await;
     let (before, failed) = fault(answer(&*model(Provider::Ollama, &server, limits(3))).await);
     assert_eq!((before, failed.kind()), (1, &FaultKind::Overloaded));
     assert_eq!(server.asked().await.len(), 1);
@@ -163,7 +169,7 @@ async fn errors_within_a_stream_are_faults() {
         &[(":exception-type", "validationException"), (":content-type", "application/json"), (":message-type", "exception")],
         br#"{"message":"Input is too long for requested model."}"#,
     );
-    let server = Server::start(vec![Reply::ok(&frame)]).await;
+    let server = Server::start(vec![ScriptedReply::ok(&frame)]).await;
     let (before, too_long) = fault(answer(&*model(Provider::Bedrock, &server, limits(3))).await);
     assert_eq!((before, too_long.kind()), (0, &FaultKind::ContextOverflow));
 }
@@ -171,18 +177,18 @@ async fn errors_within_a_stream_are_faults() {
 #[tokio::test]
 async fn silence_ends_in_a_timeout() {
     let brief = TransportLimits { first_byte: Duration::from_millis(200), idle: Duration::from_millis(200), ..limits(1) };
-    let server = Server::start(vec![Reply { late: Duration::from_secs(20), ..Reply::ok(ANSWER) }]).await;
+    let server = Server::start(vec![ScriptedReply { late: Duration::from_secs(20), ..ScriptedReply::ok(ANSWER) }]).await;
     let (_, slow) = fault(answer(&*model(Provider::Anthropic, &server, brief)).await);
     assert_eq!(*slow.kind(), FaultKind::Timeout);
     let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
-    let server = Server::start(vec![Reply { hangs: true, ..Reply::ok(&ANSWER[..text]) }]).await;
+    let server = Server::start(vec![ScriptedReply { hangs: true, ..ScriptedReply::ok(&ANSWER[..text]) }]).await;
     let (before, stuck) = fault(answer(&*model(Provider::Anthropic, &server, brief)).await);
     assert_eq!((before, stuck.kind()), (1, &FaultKind::Timeout));
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
-    let server = Server::start(vec![Reply::ok(ANSWER)]).await;
+    let server = Server::start(vec![ScriptedReply::ok(ANSWER)]).await;
     let gone = model(Provider::Anthropic, &server, limits(2));
     let host = server.host();
     drop(server);
@@ -194,8 +200,8 @@ async fn a_server_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let elsewhere = Server::start(vec![Reply::ok(ANSWER)]).await;
-    let away = Reply { headers: format!("location: {}/v1/messages\r\n", elsewhere.url()), ..Reply::error(307, "") };
+    let elsewhere = Server::start(vec![ScriptedReply::ok(ANSWER)]).await;
+    let away = ScriptedReply { headers: format!("location: {}/v1/messages\r\n", elsewhere.url()), ..ScriptedReply::error(307, "") };
     let server = Server::start(vec![away]).await;
     let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
     assert_eq!((fault.kind(), elsewhere.connections()), (&FaultKind::Misconfigured, 0));
@@ -204,7 +210,7 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn dropping_an_answer_ends_the_call() {
     let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
-    let server = Server::start(vec![Reply { hangs: true, ..Reply::ok(&ANSWER[..text]) }]).await;
+    let server = Server::start(vec![ScriptedReply { hangs: true, ..ScriptedReply::ok(&ANSWER[..text]) }]).await;
     let model = model(Provider::Anthropic, &server, limits(1));
     let mut pieces = model.answer(ModelRequest { messages: vec![Message::user("hi")], ..ModelRequest::default() });
     assert_eq!(pieces.next().await, Some(Ok(Piece::Text("Hello".into()))));

@@ -14,7 +14,7 @@ use super::KEY;
 
 /// One answer; the last one is repeated.
 #[derive(Clone, Default)]
-pub(super) struct Reply {
+pub(super) struct ScriptedReply {
     pub(super) status: u16,
     pub(super) headers: String,
     pub(super) parts: Vec<Vec<u8>>,
@@ -26,7 +26,7 @@ pub(super) struct Reply {
     pub(super) hangs: bool,
 }
 
-impl Reply {
+impl ScriptedReply {
     pub(super) fn ok(bytes: &[u8]) -> Self {
         Self { status: 200, parts: vec![bytes.to_vec()], ..Self::default() }
     }
@@ -60,7 +60,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(super) async fn start(replies: Vec<Reply>) -> Self {
+    pub(super) async fn start(replies: Vec<ScriptedReply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, asked: &Mutex<Vec<String>>, replies: &Mutex<VecDeque<Reply>>) -> std::io::Result<()> {
+async fn serve(mut stream: TcpStream, asked: &Mutex<Vec<String>>, replies: &Mutex<VecDeque<ScriptedReply>>) -> std::io::Result<()> {
     loop {
         let Some(request) = request(&mut stream).await? else { return Ok(()) };
         if request.starts_with("GET /computeMetadata/") {

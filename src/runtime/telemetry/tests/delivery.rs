@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::receiver::{Receiver, ReceiverAnswer};
+use super::receiver::{ReceiverAnswer, SpanReceiver};
 use super::{soon, telemetry};
 use crate::telemetry::{Inbound, Telemetry};
 
@@ -31,7 +31,7 @@ pub(super) fn counts(telemetry: &Telemetry, destination: &str) -> [u64; 3] {
 
 #[tokio::test]
 async fn spans_wait_for_company() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url),
         ("OTEL_BSP_SCHEDULE_DELAY", "60000"),
@@ -52,7 +52,7 @@ async fn spans_wait_for_company() {
 
 #[tokio::test]
 async fn spans_do_not_wait_for_ever() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     turn(&telemetry);
     timeout(Duration::from_secs(5), async {
@@ -81,7 +81,7 @@ async fn what_may_be_tried_again_is_and_nothing_else() {
     ] {
         let told = if let ReceiverAnswer::Status(status, _) = answer { status } else { 0 };
         let time = if matches!(answer, ReceiverAnswer::Silence(_)) { "300" } else { "10000" };
-        let receiver = Receiver::start([answer]).await;
+        let receiver = SpanReceiver::start([answer]).await;
         let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("OTEL_EXPORTER_OTLP_TIMEOUT", time)]);
         turn(&telemetry);
         assert_eq!(telemetry.flush(soon()).await, 0, "{told}");
@@ -94,7 +94,7 @@ async fn what_may_be_tried_again_is_and_nothing_else() {
 async fn spans_that_were_refused_one_by_one_are_counted() {
     let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".into() };
     let body = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-    let receiver = Receiver::start([ReceiverAnswer::Body(body)]).await;
+    let receiver = SpanReceiver::start([ReceiverAnswer::Body(body)]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     for _ in 0..5 {
         turn(&telemetry);
@@ -134,7 +134,7 @@ async fn large_spans_are_bounded_in_bytes() {
 
 #[tokio::test]
 async fn a_flush_ends_at_its_deadline() {
-    let receiver = Receiver::start(vec![ReceiverAnswer::Silence(Duration::from_mins(1)); 100]).await;
+    let receiver = SpanReceiver::start(vec![ReceiverAnswer::Silence(Duration::from_mins(1)); 100]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     turn(&telemetry);
     let began = Instant::now();
@@ -144,8 +144,8 @@ async fn a_flush_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn a_slow_destination_holds_up_no_other() {
-    let receiver = Receiver::start([]).await;
-    let silent = Receiver::start(vec![ReceiverAnswer::Silence(Duration::from_mins(1)); 100]).await;
+    let receiver = SpanReceiver::start([]).await;
+    let silent = SpanReceiver::start(vec![ReceiverAnswer::Silence(Duration::from_mins(1)); 100]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("RUNTIME_MLFLOW_URI", &silent.url)]);
     turn(&telemetry);
     let left = telemetry.flush(Instant::now() + Duration::from_secs(3)).await;
@@ -154,7 +154,7 @@ async fn a_slow_destination_holds_up_no_other() {
 
 #[tokio::test]
 async fn headers_and_userinfo_are_sent_where_they_belong() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let endpoint = receiver.url.replace("http://", "http://user:pass@");
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint), ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=s%20e")]);
     turn(&telemetry);

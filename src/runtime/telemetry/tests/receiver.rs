@@ -37,12 +37,12 @@ pub(super) struct Got {
 }
 
 #[derive(Clone)]
-pub(super) struct Receiver {
+pub(super) struct SpanReceiver {
     pub(super) url: String,
     kept: Arc<Mutex<Kept>>,
 }
 
-impl Receiver {
+impl SpanReceiver {
     pub(super) async fn start(answers: impl IntoIterator<Item = ReceiverAnswer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

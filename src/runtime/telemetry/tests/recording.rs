@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use serde_json::{Value, json};
 
-use super::receiver::{Receiver, attribute, shown};
+use super::receiver::{SpanReceiver, attribute, shown};
 use super::{soon, telemetry, whole_turn};
 use crate::telemetry::{Inbound, Telemetry};
 
@@ -14,7 +14,7 @@ const CAPTURE: (&str, &str) = ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTE
 
 #[tokio::test]
 async fn a_case_of_an_evaluation_says_of_which_run_it_is() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     let span = telemetry.turn(Inbound::default(), "", SHOWN);
     span.evaluation("ev_1");
@@ -27,7 +27,7 @@ async fn a_case_of_an_evaluation_says_of_which_run_it_is() {
 
 #[tokio::test]
 async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("OTEL_RESOURCE_ATTRIBUTES", "k=v")]);
     whole_turn(&telemetry, Inbound::default(), SHOWN).finish(Ok(()));
     assert_eq!(telemetry.flush(soon()).await, 0);
@@ -106,7 +106,7 @@ async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
 #[tokio::test]
 async fn a_search_tells_what_it_found_and_stands_within_its_tool() {
     for (capture, told) in [(("UNRELATED", ""), None), (CAPTURE, Some("days of leave"))] {
-        let receiver = Receiver::start([]).await;
+        let receiver = SpanReceiver::start([]).await;
         let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), capture]);
         let turn = telemetry.turn(Inbound::default(), "", SHOWN);
         let tool = turn.tool_call("search_docs", "call_1", "builtin");
@@ -139,7 +139,7 @@ async fn a_search_tells_what_it_found_and_stands_within_its_tool() {
 #[tokio::test]
 async fn what_was_said_is_told_only_to_those_who_ask_for_it() {
     for (capture, told) in [(("UNRELATED", ""), false), (CAPTURE, true)] {
-        let receiver = Receiver::start([]).await;
+        let receiver = SpanReceiver::start([]).await;
         let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), capture]);
         whole_turn(&telemetry, Inbound::default(), SHOWN).finish(Ok(()));
         telemetry.flush(soon()).await;
@@ -158,7 +158,7 @@ async fn what_was_said_is_told_only_to_those_who_ask_for_it() {
 #[tokio::test]
 async fn a_callers_trace_is_gone_on_with() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     let turn = whole_turn(&telemetry, Inbound { traceparent: Some(&traceparent), tracestate: Some("vendor=1") }, SHOWN);
@@ -183,7 +183,7 @@ async fn a_callers_trace_is_gone_on_with() {
 
 #[tokio::test]
 async fn a_malformed_caller_begins_a_new_trace() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     let inbound = Inbound { traceparent: Some("00-zz-zz-01"), tracestate: Some("vendor=1") };
     telemetry.turn(inbound, "c", "not a ulid").finish(Ok(()));
@@ -196,7 +196,7 @@ async fn a_malformed_caller_begins_a_new_trace() {
 
 #[tokio::test]
 async fn what_is_not_sampled_is_not_sent_but_passed_on() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let url = ("OTEL_EXPORTER_OTLP_ENDPOINT", &*receiver.url);
     let unsampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
     for (telemetry, traceparent) in [
@@ -228,7 +228,7 @@ async fn without_telemetry_the_callers_headers_go_on_untouched() {
 
 #[tokio::test]
 async fn what_is_dropped_on_the_way_was_cancelled() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     let turn = telemetry.turn(Inbound::default(), "c", "");
     let model = turn.model_call("stub", "stub-echo");
@@ -245,7 +245,7 @@ async fn what_is_dropped_on_the_way_was_cancelled() {
 
 #[tokio::test]
 async fn names_from_outside_and_events_are_bounded() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     let turn = telemetry.turn(Inbound::default(), &"é".repeat(10_000), &"t".repeat(10_000));
     for number in 0..1000 {
@@ -261,7 +261,7 @@ async fn names_from_outside_and_events_are_bounded() {
 
 #[tokio::test]
 async fn agents_that_share_an_mlflow_know_each_other() {
-    let receiver = Receiver::start([]).await;
+    let receiver = SpanReceiver::start([]).await;
     // Both destinations are the same receiver here; MLflow is first asked for the experiment.
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("RUNTIME_MLFLOW_URI", "http://127.0.0.1:1")]);
     let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
