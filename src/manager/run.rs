@@ -10,7 +10,7 @@ use slipway_cluster::{Metrics, Tasks};
 use slipway_http::callback::CallbackKey;
 use slipway_http::token::{CONTROL_LIFE, Signer};
 use slipway_http::{ServerLimits, listen, serve};
-use slipway_operator::settings::{PlatformSettings, Settings};
+use slipway_operator::settings::{PlatformInfo, Settings};
 use slipway_operator::tenancy::Tenancy;
 use slipway_operator::{Context as Operator, Sign};
 use tokio::signal::unix::{SignalKind, signal};
@@ -183,7 +183,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         retention: arguments.retention_days,
         // Agents do not start with an invalid URL, and everybody in the team can read it.
         ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,
-        platform: PlatformSettings {
+        platform: PlatformInfo {
             url: public("SLIPWAY_PLATFORM_URL", arguments.platform_url.as_ref())?,
             control_public_key: Some(keys.control_public()),
             access_public_key: Some(relay.public_key()),

@@ -45,7 +45,7 @@ enum Content {
 
 impl fmt::Debug for GoogleCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials")
+        f.write_str("GoogleCredentials")
     }
 }
 

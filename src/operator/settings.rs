@@ -43,7 +43,7 @@ pub struct Settings {
     /// For how many days usage, violations, readiness and alerts are kept.
     pub retention: RetentionDays,
     pub ollama_base_url: Option<String>,
-    pub platform: PlatformSettings,
+    pub platform: PlatformInfo,
     /// The platform's own login at the MLflow server that it was installed with. Agents are not told it.
     pub mlflow_login: Option<Login>,
     pub max_concurrent_reconciles: usize,
@@ -108,7 +108,7 @@ impl TryFrom<GatewayFields> for GatewaySettings {
 
 /// What every agent is told of the platform around it. What is not set is not told.
 #[derive(Debug, Clone, Default)]
-pub struct PlatformSettings {
+pub struct PlatformInfo {
     /// Where the platform's own API is reached; agents call back there and nowhere else.
     pub url: Option<String>,
     /// The public half of the key that signs the platform's orders to agents, Ed25519 in base 64.

@@ -18,7 +18,7 @@ pub(crate) struct AwsKeys {
 
 impl fmt::Debug for AwsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keys")
+        f.write_str("AwsKeys")
     }
 }
 

@@ -127,7 +127,7 @@ async fn files_that_are_no_keys_are_refused_without_being_quoted() {
         let fault = credentials.token().await.unwrap_err();
         assert_eq!(*fault.kind(), FaultKind::Misconfigured, "{content}");
         assert!(fault.message().contains(words) && !fault.message().contains("hunter2"), "{fault}");
-        assert_eq!(format!("{credentials:?}"), "Credentials");
+        assert_eq!(format!("{credentials:?}"), "GoogleCredentials");
     }
 }
 

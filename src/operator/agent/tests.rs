@@ -39,7 +39,7 @@ use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::children;
 use crate::registry::{Change, Registered};
-use crate::settings::{PlatformSettings, Settings};
+use crate::settings::{PlatformInfo, Settings};
 use crate::skill_folder::SkillFolder;
 use crate::testing::{context, settings};
 
@@ -159,7 +159,7 @@ fn everything() -> Settings {
     let database = "postgres://slipway:p%24ss@postgres:5432/slipway?sslmode=require";
     let mut settings = settings(Some(database));
     settings.ollama_base_url = Some("http://ollama:11434".to_owned());
-    settings.platform = PlatformSettings {
+    settings.platform = PlatformInfo {
         url: Some("http://slipway-rest:8080".to_owned()),
         control_public_key: Some("bm90IGEga2V5LCBvbmx5IHRoaXJ0eS10d28gYnl0ZXM=".to_owned()),
         access_public_key: Some("bm9yIGlzIHRoaXMgYSBrZXksIG9ubHkgMzIgYnl0ZXM=".to_owned()),

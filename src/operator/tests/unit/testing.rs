@@ -17,7 +17,7 @@ use crate::caches::guardrail_policy::TeamPolicies;
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
-use crate::settings::{AgentDefaults, PlatformSettings, RetentionDays, Settings, TeamNetwork, WorkerSettings};
+use crate::settings::{AgentDefaults, PlatformInfo, RetentionDays, Settings, TeamNetwork, WorkerSettings};
 use crate::tenancy::Tenancy;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
@@ -38,7 +38,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         integration_test_interval: None,
         retention: RetentionDays::default(),
         ollama_base_url: None,
-        platform: PlatformSettings::default(),
+        platform: PlatformInfo::default(),
         mlflow_login: None,
         max_concurrent_reconciles: 1,
         max_concurrent_rollouts: 1,
