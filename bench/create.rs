@@ -20,7 +20,7 @@ struct Times {
     written: Vec<f64>,
 }
 
-/// From so many agents on, a run takes minutes and is long enough to be done once.
+/// The number of agents from which on a run takes minutes: long enough to be done once.
 const LONG: u32 = 5000;
 
 pub(crate) async fn measure(cluster: &Cluster, sizes: &[u32], runs: u32) -> anyhow::Result<()> {
@@ -30,7 +30,7 @@ pub(crate) async fn measure(cluster: &Cluster, sizes: &[u32], runs: u32) -> anyh
         let mut times = Times::default();
         let (mut requests, mut written): (Requests, Option<Vec<Written>>) = Default::default();
         for run in 0..if size < LONG { runs } else { 1 } {
-            // Whoever goes first may meet a different machine; they take turns.
+            // The first of the two may meet a different machine, so they take turns.
             if let Some(written) = written.as_ref().filter(|_| run % 2 == 1) {
                 floor_run(cluster, size, written, &mut times).await?;
                 requests = product_run(cluster, size, &mut times).await?.0;

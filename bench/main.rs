@@ -73,7 +73,7 @@ enum Part {
     Operator,
     /// The first half of that: time until agents have their objects.
     Create,
-    /// The second half: an operator that has so many agents to look after.
+    /// The second half: an operator with this number of agents.
     Standing,
     /// REST: what passing chats on costs, lists and single agents, memory of streams.
     Rest,

@@ -37,7 +37,7 @@ fn has_status(agent: &DynamicObject) -> bool {
     observed.is_some() && observed == agent.metadata.generation
 }
 
-/// Follows a watch until there are names enough. False if it ended before: the API server lets go of whoever is too slow,
+/// Follows a watch until there are names enough. False if it ended before: the API server drops a client that is too slow,
 /// and after some minutes of everybody; the next one begins with all that there is.
 async fn heard<K>(
     stream: impl Stream<Item = kube::Result<WatchEvent<K>>>,

@@ -51,7 +51,7 @@ async fn list(cluster: &Cluster, kind: Kind) -> anyhow::Result<()> {
     }
 }
 
-/// How long after `begun` so many agents had been reconciled.
+/// How long after `begun` this number of agents had been reconciled.
 async fn reconciled(manager: &Manager, count: u32, begun: Instant) -> anyhow::Result<f64> {
     // It does not answer before it has begun.
     while manager.reconciles().unwrap_or_default() < f64::from(count) {

@@ -97,7 +97,7 @@ impl<'a> Contract<'a> {
         self.api.call("GET", "/openapi.json").expect(200)
     }
 
-    /// Makes up calls by `document` for so many seconds, and fails when an answer is another than that says. What
+    /// Makes up calls by `document` for this number of seconds, and fails when an answer is another than that says. What
     /// Schemathesis tells of its work is returned.
     #[track_caller]
     pub fn assert_holds(&self, document: &Value, seconds: u64, arguments: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! NetworkPolicies put in force on the local cluster, whose network heeds none by itself: for what pods of the test's own
 //! namespaces send and are sent, and for nothing else, so that other tests go on as before. For these packets all policies
-//! count, also those of whoever is at the other end.
+//! count, also those of the pod at the other end.
 //!
 //! `rules` makes iptables rules of the policies, in chains of ours that are asked first about what crosses the bridge.
 //! They go with this value, and with the test's process when that is killed.

@@ -11,7 +11,7 @@ use crate::kubectl::kubectl;
 /// How often it looks whether there is another Canary.
 const LOOKS: &str = "1s";
 
-/// Its kinds are the whole cluster's: whoever needs them first installs them, and the last one takes them away.
+/// Its kinds are the whole cluster's: the first test that needs them installs them, and the last one takes them away.
 static USERS: Mutex<usize> = Mutex::new(0);
 
 fn users() -> MutexGuard<'static, usize> {

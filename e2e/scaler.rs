@@ -14,7 +14,7 @@ const NAME: &str = "metrics-server";
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "v1beta1.metrics.k8s.io";
 
-/// The one that runs: whoever needs it first begins it.
+/// The one that runs: the first test that needs it begins it.
 static SHARED: Mutex<Weak<MetricsServer>> = Mutex::new(Weak::new());
 
 fn shared() -> MutexGuard<'static, Weak<MetricsServer>> {

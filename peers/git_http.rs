@@ -12,7 +12,7 @@ use crate::{Server, free_port, unpacked};
 const USER: &str = "git";
 const TOKEN: &str = "t0ken-of-the-remote";
 
-/// A server of empty repositories that whoever has the token may push to. It redirects `/moved/…` to another host.
+/// A server of empty repositories that every holder of the token may push to. It redirects `/moved/…` to another host.
 pub struct GitHttp {
     server: Server,
     port: u16,

@@ -118,7 +118,7 @@ class Receiver(BaseHTTPRequestHandler):
         try:
             self.answer(status, "" if status == 204 else (fault or "ok"), told.get("headers"))
         except OSError:
-            # Whoever sent it waits no longer.
+            # The sender waits no longer.
             pass
 
     def do_GET(self):

@@ -15,7 +15,7 @@ shift
 exec "$@"
 "#;
 
-/// A server that runs until this is dropped. Who comes with the key is whoever runs the tests.
+/// A server that runs until this is dropped. A client with the key becomes the user who runs the tests.
 pub struct Sshd {
     server: Server,
     port: u16,

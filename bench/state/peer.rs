@@ -54,7 +54,7 @@ pub(super) fn commits(folder: &Path, commits: u32, durable: bool) -> anyhow::Res
     committed(folder, commits, durable, (0, String::new()))
 }
 
-/// Goes on in a folder that has so many versions of an agent, and this list of them.
+/// Goes on in a folder that has this number of versions of an agent, and this list of them.
 fn committed(folder: &Path, commits: u32, durable: bool, (begun, mut status): (u32, String)) -> anyhow::Result<f64> {
     run(folder, &["config", "gc.auto", "0"])?;
     if durable {
@@ -81,7 +81,7 @@ pub(super) fn fast_import(folder: &Path, commits: u32, agents: u32) -> anyhow::R
     imported(folder, commits, 0, vec![String::new(); agents as usize])
 }
 
-/// Goes on in a repository that has so many commits, and these lists of versions by agent.
+/// Goes on in a repository that has this number of commits, and these lists of versions by agent.
 fn imported(folder: &Path, commits: u32, begun: u32, mut statuses: Vec<String>) -> anyhow::Result<f64> {
     let agents = u32::try_from(statuses.len())?;
     let mut stream = Vec::new();

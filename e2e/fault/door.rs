@@ -19,7 +19,7 @@ use crate::http::UnreadReply;
 
 /// How soon it is noticed that a watch's client has gone.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// So many past events of a watch are kept, to be told again.
+/// The number of past events of a watch that are kept, to be sent again.
 const PAST: usize = 8;
 
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl Door {
         Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), behind, Some(team.to_owned()))
     }
 
-    /// One for whoever comes, through which all is seen.
+    /// A door for any client, through which everything is seen.
     #[track_caller]
     pub fn wide(at: SocketAddr, behind: SocketAddr) -> Self {
         Self::at(at, behind, None)

@@ -22,7 +22,7 @@ static SHARED: Mutex<Weak<Second>> = Mutex::new(Weak::new());
 
 #[track_caller]
 fn shared() -> Arc<Second> {
-    // Whoever could not begin it leaves that to the next.
+    // A test that could not begin it leaves that to the next.
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
         let second = Arc::new(Second::within(apart(), ""));

@@ -9,24 +9,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::message::{RelayedReply, Request};
 
-/// So many events of each watch are told again.
+/// The number of events of each watch that are sent again.
 const AGAIN: usize = 3;
 
 /// What may happen, and how often.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
-    /// Of a hundred requests, so many are refused with 409, 429, 500 or 503, and the API server never hears of them.
+    /// The percentage of requests that are refused with 409, 429, 500 or 503 and do not reach the API server.
     pub refused: u64,
-    /// Of a hundred writes, so many are done and answered with 500 all the same.
+    /// The percentage of writes that are done and answered with 500 all the same.
     pub unheard: u64,
-    /// Of a hundred reads, so many are answered with what was answered the last time.
+    /// The percentage of reads that get the previous answer once more.
     pub stale: u64,
     /// Each so-many-th event of watches is lost. Of that the API server tells by ending the watch: at times without a
     /// word, at times by breaking off, at times with 410, after which all is listed anew.
     pub lost: u64,
     /// After each so-many-th event the last ones are told once more, in their order.
     pub repeated: u64,
-    /// Requests and events may wait for so many milliseconds.
+    /// Requests and events may wait for this number of milliseconds.
     pub slow: u64,
 }
 
@@ -132,7 +132,7 @@ impl Sky {
             self.meet("unheard");
             return Fate::Unheard(RelayedReply::refusal(500));
         }
-        // Each old answer is given once, so that whoever asks again gets on.
+        // Each old answer is given once, so that a client that asks again gets on.
         if request.is_read()
             && self.roll(&format!("stale {what}")) < stale
             && let Some(old) = self.answers.remove(&request.target)

@@ -19,7 +19,7 @@ const ODD: &[u8] = b"data: {\"type\":\"token\"}\r\n\r\n:c\n\xff\x00data:x\n\n\n"
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\
                     Connection: close\r\nSet-Cookie: a=b\r\n\r\n";
 
-/// An Agent whose place is taken by whoever answers at `SLIPWAY_AGENT_ADDRESS`.
+/// An Agent whose place is taken by the server at `SLIPWAY_AGENT_ADDRESS`.
 fn stand_in(team: &Team) -> Agent<'_> {
     let agent = team.agent("helper", &json!({}));
     agent.until("there", 30, |agent| agent["status"]["observedGeneration"].is_i64());

@@ -1,4 +1,4 @@
-//! What REST promises whoever calls it, whatever they send: the specification's error for all that is wrong, HEAD and
+//! What REST promises every caller, whatever is sent: the specification's error for all that is wrong, HEAD and
 //! OPTIONS, and answers that are as its own document says.
 //!
 //! `gone` takes the cluster away, `schema` compares what an agent answers with the document, `walk` does what docs/rest.md

@@ -28,7 +28,7 @@ fn has_database() -> bool {
     is_there
 }
 
-/// Chats with the agent so many times, of which so many fail.
+/// Chats with the agent: `good` turns that are answered, and `bad` ones that fail.
 #[track_caller]
 fn load(agent: &Agent, good: u64, bad: u64) {
     for (message, times, is_good) in [(GOOD, good, true), (BAD, bad, false)] {

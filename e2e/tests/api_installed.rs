@@ -163,7 +163,7 @@ fn nobody_of_its_user_reads_a_process_of_the_platform() {
         let status = fs::read_to_string(process.join("status")).unwrap();
         let user = status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned();
         assert!(!user.contains("\t0"), "{user}");
-        // Of a process that is not dumpable these belong to root, whoever it runs as.
+        // Of a process that is not dumpable these belong to root, no matter which user it runs as.
         for file in ["environ", "mem", "maps", "fd"] {
             assert_eq!(fs::metadata(process.join(file)).unwrap().uid(), 0, "{} {file}", process.display());
         }

@@ -42,7 +42,7 @@ fn a_token_is_kept_in_the_secret_and_never_shown() {
     let _clean = Clean::now();
     let api = Api::of(&team);
     let put = |body: Value| api.call("PUT", "/platform/config").json(&body);
-    // A name that nobody has: whoever mirrors finds nothing to push to.
+    // A host name that does not exist: the mirror finds nothing to push to.
     let repo = "https://git.invalid/agents/{team}.git";
     let kept = put(json!({"state_repo": repo, "state_branch": "live", "state_token": "hunter2"})).expect(200)["data"].clone();
     assert_eq!((&kept["state_repo"], &kept["state_token"]), (&json!(repo), &json!("********")), "{kept}");

@@ -1,3 +1,3 @@
-//! Governance: what agents are held to, whoever writes them.
+//! Governance: what agents are held to, no matter who writes them.
 
 mod policies;

@@ -25,7 +25,7 @@ use slipway_e2e::{Apart, condition, poll};
 
 /// How many fields are mutated at once, each in a team of its own.
 const WORKERS: usize = 3;
-/// After so many faults nothing more is tried: each may take its time.
+/// The number of faults after which nothing more is tried: each may take its time.
 const ENOUGH: usize = 20;
 /// Seconds within which the operator has made what it is told to make.
 const MADE: u64 = 30;

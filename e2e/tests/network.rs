@@ -14,7 +14,7 @@ use scene::{Scene, get_through, stop};
 
 const FENCE: &str = "fence";
 
-/// Whoever has taken over an agent, a pod beside it or a pod of no team's gets no further than what agents need.
+/// An attacker who has taken over an agent, a pod beside it or a pod of no team's gets no further than what agents need.
 #[test]
 fn what_is_taken_over_gets_no_further_than_agents_need() {
     if !Fence::is_possible() {

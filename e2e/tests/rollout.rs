@@ -1,4 +1,4 @@
-//! The platform changes what pods are made from: so many agents at once get new ones, and the others keep theirs until it
+//! The platform changes what pods are made from: a limited number of agents at once get new ones, and the others keep theirs until it
 //! is their turn. On an API server without a node, where the test says when pods are ready.
 
 use std::collections::BTreeSet;
@@ -30,12 +30,12 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
     new.push(edited);
     poll(20, || have(&cluster, 2, &new));
     assert_ne!(configs(&cluster), before);
-    // Whoever comes after a manager that was killed goes on where it was.
+    // The manager after one that was killed goes on where that was.
     drop(second);
     second = Manager::start(&cluster, 2);
     poll(30, || second.waiting(2));
     have(&cluster, 2, &new).unwrap();
-    // Nor does whoever stops one wait.
+    // Nor does stopping an agent wait.
     cluster.kubectl(&format!("annotate agent {stopped} -n {TEAM} agents.slipway.dev/suspend=true")).ok();
     let with_stopped = [&new[..], std::slice::from_ref(&stopped)].concat();
     poll(20, || have(&cluster, 2, &with_stopped));
@@ -114,7 +114,7 @@ fn have(cluster: &Second, version: u32, agents: &[impl ToString]) -> Result<(), 
     if names == agents { Ok(()) } else { Err(format!("{agents:?} should have version {version}, and these have: {names:?}")) }
 }
 
-/// The agents that have the second version, if they are so many. Who is first is nobody's business.
+/// The agents that have the second version, if their number is this. Which of them is first does not matter.
 fn some(cluster: &Second, count: usize) -> Result<Vec<String>, String> {
     let names = of_version(cluster, 2);
     if names.len() == count { Ok(names) } else { Err(format!("{count} should have version 2, and these have: {names:?}")) }

@@ -67,7 +67,7 @@ fn together_they_run() {
     answers_the_platform_alone(&Agent { team: &team, name: "concierge".to_owned() });
 }
 
-/// What `access: platform` comes to: whoever asks the agent itself is refused, and who asks Slipway is answered.
+/// What `access: platform` comes to: a caller of the agent itself is refused, and one of Slipway is answered.
 #[track_caller]
 fn answers_the_platform_alone(agent: &Agent) {
     let message = json!({"message": "breakfast"});

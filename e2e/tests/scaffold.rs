@@ -1,4 +1,4 @@
-//! Projects of `POST /scaffold`, as whoever asks for one uses them: unpacked, tested, deployed as they are, evaluated, and deployed
+//! Projects of `POST /scaffold`, as a developer uses them: unpacked, tested, deployed as they are, evaluated, and deployed
 //! with an image of their own. `hack/test scaffold` tries all five frameworks, the others two.
 
 use std::fs;

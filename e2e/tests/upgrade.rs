@@ -281,7 +281,7 @@ fn assert_released_for_its_image_alone(agent: &Agent) {
     }
 }
 
-/// The versions that an agent has, once there are so many.
+/// The versions that an agent has, once there is this number of them.
 #[track_caller]
 fn releases(agent: &Agent, count: usize) -> Vec<i64> {
     until(&format!("agentreleases -n {}", agent.team.namespace), 90, |releases| {

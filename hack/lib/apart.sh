@@ -1,4 +1,4 @@
-# An etcd and an API server on loopback beside any cluster: no root, no node, and a folder of their own. Whoever sources this
+# An etcd and an API server on loopback beside any cluster: no root, no node, and a folder of their own. A script that sources this
 # works with that control plane alone from `apart` on.
 # shellcheck shell=bash
 
@@ -53,7 +53,7 @@ apart_begin() {
 apart_end() {
   local code=$?
   trap - EXIT INT TERM
-  # Whoever was to hear of it may have been killed.
+  # The reader of stdout may have been killed.
   trap '' PIPE
   jobs_end
   [[ $code -eq 0 ]] || { aloud && logs_end 5; } || true

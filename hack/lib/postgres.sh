@@ -3,7 +3,7 @@
 
 DATABASE_SECRET=slipway-database
 
-# The password lies beside the data that it opens: whoever keeps one keeps both. Applied again, nothing changes but
+# The password lies beside the data that it opens: a copy of one is a copy of both. Applied again, nothing changes but
 # what a new image brings. The data's folder belongs to the user of the image.
 postgres_up() {
   local folder=$STATE/postgres

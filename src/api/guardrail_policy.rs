@@ -1,4 +1,4 @@
-//! `GuardrailPolicy`: limits and bans that agents of a namespace are held to, whoever writes the agents.
+//! `GuardrailPolicy`: limits and bans that agents of a namespace are held to, no matter who writes the agents.
 //!
 //! What a rule may say is judged twice by the same measure: by the API server, whose rules stand beside the fields, and by
 //! [`GuardrailPolicySpec::fault`] where no API server is asked. `rules` holds the patterns and messages of both.

@@ -49,7 +49,7 @@ pub struct AgentReleaseSpec {
     #[schemars(length(max = 4096))]
     pub changelog: Option<String>,
 
-    /// Who the release is from. Without it, whoever made this resource.
+    /// Who the release is from. Without it, the user who made this resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub author: Option<String>,

@@ -119,7 +119,7 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// A part of a status, or nothing where it cannot be: the schema takes an empty text for a time and any number for one of 32
-/// bits. Whoever writes such a thing must not keep the whole object from being read, and whoever owns the status mends it.
+/// bits. Such a value must not keep the whole object from being read; the controller that owns the status mends it.
 pub(crate) fn readable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -54,12 +54,12 @@ pub struct TeamSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub knowledge_volume: Option<String>,
-    /// Guardrail policies that every agent of the team is held to, whatever the agent names: by name or by id (gp_...), at most 16. Whoever writes an Agent cannot leave them out.
+    /// Guardrail policies that every agent of the team is held to, whatever the agent names: by name or by id (gp_...), at most 16. The author of an Agent cannot leave them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 66), regex(pattern = r"^[a-z]([-_a-z0-9]*[a-z0-9])?$")))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub required_policies: Vec<String>,
-    /// What agents of this team may ask for in podTemplate, beyond what the chart allows in every team. Whoever writes an Agent cannot allow it to themselves.
+    /// What agents of this team may ask for in podTemplate, beyond what the chart allows in every team. The author of an Agent cannot allow it to themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_pod_settings: Option<AllowedPodSettings>,
 }

@@ -54,7 +54,7 @@ impl fmt::Display for Isolation {
             Self::RolePerTeam => f.write_str("each team has a database login of its own, which sees that team's rows alone"),
             Self::Shared { why } => write!(
                 f,
-                "all teams' agents share the platform's database login ({why}): whoever can read one agent's Secret, or runs code in its pod, \
+                "all teams' agents share the platform's database login ({why}): anyone who can read one agent's Secret, or runs code in its pod, \
                  can read and change the conversations, memories and usage of every team"
             ),
         }

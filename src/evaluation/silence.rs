@@ -3,8 +3,8 @@
 
 use crate::wire::CaseResult;
 
-/// So many cases without an answer may end a run. Of an agent that answers nine cases of ten, as a verdict takes, the first eight are
-/// all without one in a run of a hundred million. It is more than the cases under way at once, so that a model which has yet to load
+/// The number of cases without an answer that may end a run. Of an agent that answers nine cases of ten, as a verdict takes, the first eight are
+/// all without one in a run of a hundred million. The number is more than the cases under way at once, so that a model which has yet to load
 /// does not decide.
 pub const SILENT_CASES: usize = 8;
 
@@ -29,19 +29,19 @@ impl Silence {
         })
     }
 
-    /// Whether no verdict can come of a run of so many cases, whatever becomes of the rest.
+    /// Whether no verdict can come of a run of `total` cases, whatever becomes of the rest.
     pub fn is_too_much(self, total: usize) -> bool {
         is_over_a_tenth(self.unanswered, total)
     }
 
-    /// Whether a run of so many cases ends though some have no result yet: too many have no answer, or none of the first has one and
+    /// Whether a run of `total` cases ends though some have no result yet: too many have no answer, or none of the first has one and
     /// [`SILENT_CASES`] of these would have none if they were asked again.
     pub fn ends(self, total: usize) -> bool {
         let is_sure = self.is_mute() || self.unanswered >= SILENT_CASES && self.is_too_much(total);
         self.finished < total && is_sure
     }
 
-    /// Whether another run of so many cases would end the same way.
+    /// Whether another run of `total` cases would end the same way.
     pub fn lasts(self, total: usize) -> bool {
         self.is_mute() || is_over_a_tenth(self.lasting, total) || self.lasting == self.unanswered
     }

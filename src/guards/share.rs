@@ -11,7 +11,7 @@ const REQUESTS_LEASE: Duration = Duration::from_secs(5);
 const SPENDING_RENEWAL: Duration = Duration::from_secs(20);
 /// The most beginnings that a replica remembers, and so the most requests of a slice.
 const MAX_BEGINNINGS: usize = 2_048;
-/// So many slices of what is left of a day are handed out at once.
+/// The number of slices of what is left of a day that are handed out at once.
 const SLICES: f64 = 16.0;
 /// Nothing was left: it is not asked again before this.
 const MIN_PAUSE: Duration = Duration::from_millis(250);

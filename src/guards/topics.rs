@@ -8,7 +8,7 @@ use crate::policy::Demand;
 use crate::settings::{self, KNOWN_TOPICS, Topic};
 use crate::words::Words;
 
-/// All topics of an agent, whoever asked for them: text is read once.
+/// All topics of an agent, no matter who asked for them: text is read once.
 #[derive(Debug)]
 pub(crate) struct Topics {
     lexicon: Lexicon,

@@ -57,7 +57,7 @@ mod tests {
         let (pending, key, start) = (PendingWarnings::default(), Key::new("team-a", "x"), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let weigh = |in_trouble, is_news, now| pending.weigh("Agent", &key, in_trouble, is_news, now);
-        assert_eq!(weigh(true, false, at(0)), Due::Never, "it was told by whoever led before");
+        assert_eq!(weigh(true, false, at(0)), Due::Never, "the leader before has published it");
         assert_eq!(weigh(true, true, at(0)), Due::In(GRACE));
         assert_eq!(weigh(true, false, at(2)), Due::In(Duration::from_secs(3)));
         assert_eq!(weigh(true, true, at(4)), Due::In(Duration::from_secs(1)), "other words are the same trouble");

@@ -40,7 +40,7 @@ pub fn score(active: Option<&Artifact>, next: &Artifact) -> Option<i32> {
 }
 
 /// The name of a run, which nobody has to remember: it follows from the release's UID and the attempt, so that a release has one
-/// run an attempt whoever makes it how often.
+/// run for each attempt, however often and by any process it is made.
 pub fn run_name(release_uid: &str, attempt: i32) -> String {
     let digest = Sha256::digest(format!("{release_uid}/{attempt}"));
     let (head, _) = digest.split_at(16);

@@ -484,7 +484,7 @@ mod tests {
         let basic = |text: &str| headers(&[("authorization", &format!("Basic {}", STANDARD.encode(text)))]);
         for (what, path, headers, expected) in [
             ("in the path", path(&one), HeaderMap::new(), Some(&one)),
-            ("as a password, whoever the user is", Path::default(), basic(&format!("flagger:{other}")), Some(&other)),
+            ("as a password, of any user", Path::default(), basic(&format!("flagger:{other}")), Some(&other)),
             ("without a user", Path::default(), basic(&format!(":{other}")), Some(&other)),
             ("both", path(&one), basic(&format!("flagger:{other}")), Some(&one)),
             ("neither", Path::default(), HeaderMap::new(), None),

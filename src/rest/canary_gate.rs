@@ -263,7 +263,7 @@ async fn begin(context: &Context, asked: &GateCall, subject: &GateSubject, name:
             labels: Some([(labels::AGENT.to_owned(), asked.agent.clone())].into()),
             ..ObjectMeta::default()
         },
-        // Whoever may chat could add a case, and so decide with it.
+        // Every user who may chat could add a case, and so decide with it.
         spec: EvaluationRunSpec {
             agent: asked.agent.clone(),
             track: subject.track,

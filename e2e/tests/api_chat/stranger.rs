@@ -30,7 +30,7 @@ impl Stranger {
                     let request = request(&mut stream);
                     keeps.lock().unwrap().push(request.clone());
                     manner(&request, &mut stream);
-                    // Whoever still listens is waited for; whoever has left is noticed.
+                    // A client that still listens is waited for; one that has left is noticed.
                     let _ = stream.shutdown(std::net::Shutdown::Write);
                     while !matches!(stream.read(&mut [0; 1024]), Ok(0) | Err(_)) {}
                     *leaves.lock().unwrap() += 1;

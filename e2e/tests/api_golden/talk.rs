@@ -1,4 +1,4 @@
-//! Talking to an agent, what it remembers, and what is told of it.
+//! Talking to an agent, what it remembers, and its figures.
 
 use serde_json::{Value, json};
 use slipway_e2e::{Api, Golden, Sent, Team, poll};

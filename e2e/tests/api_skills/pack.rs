@@ -25,7 +25,7 @@ pub(super) fn deep() -> Vec<u8> {
         let at = pack.len();
         let whole = size * copies + number.to_be_bytes().len();
         let mut delta = [varint(size), varint(whole)].concat();
-        // From the beginning, so many bytes; and four bytes that nobody else has.
+        // This number of bytes from the beginning, and four bytes that nobody else has.
         let length = u32::try_from(size).unwrap().to_le_bytes();
         delta.extend([0xf0, length[0], length[1], length[2]].repeat(copies));
         delta.push(4);

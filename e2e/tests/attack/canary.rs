@@ -101,7 +101,7 @@ fn a_canary_has_no_secret_and_no_identity_beyond_its_agents() {
     }
 }
 
-/// Whoever may write Services was there first, under the names that a canary's Services have.
+/// A user who may write Services was there first, under the names that a canary's Services have.
 #[test]
 fn services_of_others_are_not_taken_for_a_canarys() {
     let ground = Ground::of("aside");

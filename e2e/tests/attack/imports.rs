@@ -14,7 +14,7 @@ use slipway_peers::free_port;
 const PLANTED: [(&str, &str); 2] =
     [("SLIPWAY_DATABASE_URL", "postgres://rest:hunter2@127.0.0.1:1/slipway"), ("SLIPWAY_PLANTED", "hunter2")];
 
-/// Says this to whoever comes, and keeps the connection.
+/// Says this to every client, and keeps the connection.
 fn server(says: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -15,7 +15,7 @@ const TEAMS: u64 = 3;
 const FULL: u64 = 2;
 const KIB: usize = 1024;
 
-/// Whoever may write in several teams makes all that their quotas allow, each as large as it can be, and asks for lists of it.
+/// A user who may write in several teams makes all that their quotas allow, each as large as it can be, and asks for lists of it.
 /// Manager and REST stay within the chart's limits while that happens, and when they begin anew with all of it there, and REST
 /// when it is attacked besides; so does the history. All that is more than an empty platform takes is reckoned as what the teams
 /// cost, and counted for as many as the limits are meant for. Nothing is taken away in the end, which would take long: `hack/test`

@@ -1,4 +1,4 @@
-//! Attack: REST's pod becomes the manager. Whoever took over the pod of one account makes a Secret which the cluster fills with
+//! Attack: REST's pod becomes the manager. An attacker who took over the pod of one account makes a Secret which the cluster fills with
 //! the token of another, under a name that the account may read.
 
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn nobody_puts_an_accounts_token_where_slipway_reads() {
     }
 }
 
-/// A team's admins read the Secret with the credential of their quality gate. Whoever may make Secrets there, and read none, lets them
+/// A team's admins read the Secret with the credential of their quality gate. A user who may make Secrets there, and read none, lets them
 /// have no account's token by it.
 #[test]
 fn nobody_puts_an_accounts_token_where_a_teams_admins_read() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use slipway_e2e::attack::{Installation, Person};
 use slipway_e2e::{Api, poll};
 
-/// Whoever is reached where the bent Service leads: it keeps what it is sent.
+/// The server to which the bent Service leads: it keeps what it is sent.
 struct Victim {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
@@ -102,7 +102,7 @@ fn a_bent_service_leads_nowhere() {
     assert_eq!(victim.heard(), [""; 0], "nothing may be sent there");
 }
 
-/// The owner of a Service is whoever its maker says. The endpoints of one without a selector are made by hand.
+/// The maker of a Service says who owns it. The endpoints of one without a selector are made by hand.
 #[test]
 fn a_forged_owner_makes_no_service_an_agents() {
     let slipway = Installation::shared();

@@ -111,7 +111,7 @@ fn of_ten_requests_nothing_follows() {
     let agent = team.agent("helper", &json!({"modelId": "stub-echo"}));
     agent.ready();
     let analysis = json!({"intervalSeconds": 60, "minimumRequests": 20, "timeoutSeconds": 120, "steps": [80]});
-    // Whoever comes to the canary is failed, which ten times is no evidence.
+    // All requests to the canary fail, which is no evidence when there are ten.
     agent.patch(&json!({"canary": {"enabled": true, "weight": 30, "modelId": "stub-script", "analysis": analysis}}));
     agent.until("serving by its canary", 120, |found| standing(found)["weight"] == 30);
     let chat = chat(&rest, &team);

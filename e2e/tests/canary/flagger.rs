@@ -95,7 +95,7 @@ fn rolled_back(scene: &Scene, agent: &Agent) {
     assert_eq!(primaries(agent), before, "the pods that serve were never touched");
     assert_eq!(agent.ready()["status"]["replicas"], 1);
     told(agent, "CanaryGateFailed");
-    // Whoever is not given another password is not replaced either.
+    // Pods whose password does not change are not replaced either.
     let hash = secrets_hash(agent);
     scene.database.rotate(&scene.team, "three");
     poll(90, || {

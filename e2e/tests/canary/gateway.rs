@@ -138,7 +138,7 @@ fn route(agent: &Agent, backends: &Value) {
     });
 }
 
-/// So many requests by way of the Gateway, of which the canary has its share within four standard deviations.
+/// This number of requests by way of the Gateway, of which the canary has its share within four standard deviations.
 #[track_caller]
 fn weighs(agent: &Agent, chat: &Call, weight: u32, requests: usize) {
     route(agent, &shares(weight));

@@ -100,7 +100,7 @@ fn nobody_writes(trial: &mut Trial, controller: &Controller) {
     }
 }
 
-/// So many beginnings and ends by rollback have been told, each once.
+/// This number of Events for beginnings and for ends by rollback has been published, each once.
 #[track_caller]
 fn is_told(home: &Home, expected: [usize; 2]) {
     let told = home.told(AGENT);

@@ -38,7 +38,7 @@ impl End {
         if self == Self::Promoted { [promoted, rolled_back] } else { [rolled_back, promoted] }
     }
 
-    /// After so many lives things are as before: a promotion leaves the agent another prompt, and the next one gives it back.
+    /// After this number of restarts things are as before: a promotion leaves the agent another prompt, and the next one gives it back.
     fn period(self) -> usize {
         if self == Self::Promoted { 2 } else { 1 }
     }
@@ -111,7 +111,7 @@ impl End {
         }
     }
 
-    /// So many beginnings and ends have been told, each once, and no other end.
+    /// This number of Events for beginnings and ends has been published, each once, and no other end.
     #[track_caller]
     fn is_told(self, home: &Home, [begun, ended]: [usize; 2], after: &str) {
         let told = home.told(AGENT);

@@ -7,7 +7,7 @@ use slipway_e2e::{Api, Team, TrackedChat, Tracks, fresh, poll};
 use super::{is_share, serves};
 
 const CONVERSATIONS: usize = 10_000;
-/// So many of them are asked again.
+/// The number of them that are asked again.
 const REPEATED: usize = 1_000;
 const WEIGHT: u32 = 30;
 const RAISED: u32 = 60;

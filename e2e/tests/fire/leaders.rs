@@ -10,7 +10,7 @@ use super::{AGENT, LIFE, Step, calm, create};
 
 /// A lease holds for 15 s; then it takes a moment to be seen and taken.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
-/// Whoever stands by looks every two seconds.
+/// A standby looks every two seconds.
 const HANDED_OVER: Duration = Duration::from_secs(8);
 
 #[test]
@@ -83,7 +83,7 @@ fn a_lease_that_was_deleted_or_taken_by_a_stranger_comes_back() {
     assert!(trial.managers[0].leads());
     trial.home.delete_lease();
     trial.until("a lease", |trial| !trial.home.leader().is_empty());
-    assert_eq!(trial.home.leader(), "one", "whoever stands by cannot know that nobody leads");
+    assert_eq!(trial.home.leader(), "one", "a standby cannot know that nobody leads");
     assert!(trial.managers[0].leads(), "it has had it all the while");
 
     // With what it says, nobody would ever lead again.

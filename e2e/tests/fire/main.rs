@@ -44,7 +44,7 @@ fn create(home: &Home) {
 /// What is seen after each step of [`LIFE`] on a calm day.
 fn calm() -> Vec<Value> {
     static CALM: Mutex<Vec<Value>> = Mutex::new(Vec::new());
-    // Whoever fails at it tells why, and the next tries.
+    // A test that fails at it says why, and the next tries.
     let mut calm = CALM.lock().unwrap_or_else(PoisonError::into_inner);
     if calm.is_empty() {
         *calm = lived();

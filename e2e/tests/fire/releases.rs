@@ -1,5 +1,5 @@
 //! Releases and a rollback in bad weather, with two processes that may be killed: the one that runs agents, and the one that
-//! keeps their history. Each change is one version, whatever happens to whoever writes it down.
+//! keeps their history. Each change is one version, whatever happens to the process that writes it down.
 //!
 //! None of them has a gate: a candidate has to answer cases, and where there is no node no pod does. Kills of a gated change are on the
 //! cluster, in `releases/kills.rs`.

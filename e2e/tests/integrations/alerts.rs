@@ -1,4 +1,4 @@
-//! Alerts on their way to whoever asked for them: signed, in order, and again until they have arrived.
+//! Alerts on their way to their receivers: signed, in order, and again until they have arrived.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn alerts_reach_a_receiver_once_each_and_in_order() {
     let found = becomes(&team, "hook", "a place where alerts arrive", |of| condition(of, "Delivering")["reason"] == "Delivered");
     assert_eq!(found["status"]["delivery"]["waiting"].as_i64().unwrap_or(0), 0, "{found:#}");
 
-    // Each was taken once, the beginning before the end, and whoever asked for less heard less.
+    // Each was taken once, the beginning before the end, and a receiver that asked for less got less.
     let order: Vec<Value> = heard.iter().filter(|heard| heard.is_taken()).map(|heard| heard.json()["type"].clone()).collect();
     assert_eq!(order, ["alert.raised", "alert.resolved"]);
     let mut taken = BTreeMap::new();

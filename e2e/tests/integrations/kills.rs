@@ -71,7 +71,7 @@ fn killed(name: &str, when: When) {
             assert!(kills[stage] < 40, "it never came to an end without a kill: {:?}", door.writes());
         }
     }
-    // Writes that follow each other closely may become one, and what is told of a fault comes when it has stood for a while.
+    // Writes that follow each other closely may become one, and a fault is reported when it has stood for a while.
     for stage in [0, 1, 2] {
         let (writes, kills) = (calm[stage].1, kills[stage]);
         assert!((kills > 0 || writes == 0) && kills + 3 >= writes, "{writes} writes, and {kills} kills {when:?} them");

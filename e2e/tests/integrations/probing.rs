@@ -185,7 +185,7 @@ fn the_workers_network_policy_is_what_a_test_meets() {
     assert_eq!(receiver.heard(HOOK).len(), before + 1);
 }
 
-/// Whoever may write an Integration cannot have any Secret of the team sent to a server of theirs.
+/// A user who may write an Integration cannot have any Secret of the team sent to a server of theirs.
 #[test]
 fn a_login_is_the_integrations_own_or_one_that_is_labelled() {
     let Some(receiver) = Receiver::start() else { return };

@@ -89,7 +89,7 @@ fn a_source_a_tool_and_a_model_use_one() {
     appear_nowhere(&team, &[planted("model"), planted("source"), Prometheus::PASSWORD.to_owned()], &pods.map(str::to_owned));
 }
 
-/// Whoever may write Integrations and Tools may not read Secrets: so neither has a login of the platform's sent elsewhere.
+/// Users who may write Integrations and Tools may not read Secrets: so neither has a login of the platform's sent elsewhere.
 #[test]
 fn a_login_goes_to_another_host_only_once_it_is_written_anew() {
     let (Some(first), Some(second)) = (Receiver::start(), Receiver::start()) else { return };

@@ -10,7 +10,7 @@ use super::schema::{Field, Kind};
 use super::values::values;
 use super::{GROUP, judgement};
 
-/// Of the values that would be accepted, so many are set, the strangest.
+/// The number of values that are set, of those that would be accepted: the strangest.
 const APPLIED: usize = 3;
 /// Seconds until a status must speak of a change, and all be as before: a canary that ends goes ten seconds after its users.
 const TOLD: u64 = 30;

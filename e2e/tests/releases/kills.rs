@@ -210,7 +210,7 @@ fn owned(team: &Team) -> Agent<'_> {
     agent
 }
 
-/// A change by whoever owns the spec.
+/// A change by the owner of the spec.
 fn change(agent: &Agent, prompt: &str, pinned: bool) {
     if !pinned {
         return agent.patch(&json!({"systemPrompt": prompt}));

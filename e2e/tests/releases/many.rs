@@ -31,7 +31,7 @@ fn two_hundred_releases_over_ten_agents_leave_no_gap_and_no_double() {
                     let name = format!("{agent}-asked-{at}");
                     let ask = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": name},
                         "spec": {"agent": agent, "changelog": format!("asked {at}")}});
-                    // So many at once meet the quota that counts them; kubectl does not try again by itself.
+                    // This number at once meets the quota that counts them; kubectl does not try again by itself.
                     poll(10, || {
                         let made = ground.team.kubectl("create -f -").input(&ask).run();
                         if made.code == Some(0) || !made.stderr.contains("resourcequotas") { Ok(()) } else { Err(made.stderr) }

@@ -40,7 +40,7 @@ fn with(kind: &str, fields: &Value) -> Value {
     whole
 }
 
-/// So many bytes in letters of two.
+/// A text of this number of bytes, in letters of two bytes.
 fn text(bytes: usize) -> String {
     "\u{e9}".repeat(bytes / 2) + &"x".repeat(bytes % 2)
 }

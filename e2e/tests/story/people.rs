@@ -17,7 +17,7 @@ const POLICIES: [(&str, &str, &str, &str, &str, &str); 4] = [
 /// A row of the specification's table of roles.
 struct Action {
     what: &'static str,
-    /// A call that changes nothing, whoever makes it.
+    /// A call that changes nothing, no matter who makes it.
     method: &'static str,
     path: &'static str,
     /// The same by kubectl.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Nobody needs longer to send what they have begun to send.
+/// No client needs longer to send a request that it has begun.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Whoever sends more is none of the platform.
+/// The platform never sends more.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// What was asked.

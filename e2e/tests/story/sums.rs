@@ -73,7 +73,7 @@ pub(crate) fn overall(card: &Value) -> Option<f64> {
     (!known.is_empty()).then(|| known.iter().map(|(score, weight)| score * weight).sum::<f64>() / weight)
 }
 
-/// Whether a share of so many was met within four standard deviations.
+/// Asserts that `found` of `all` are `percent`, within four standard deviations.
 #[track_caller]
 pub(crate) fn assert_share(found: usize, all: usize, percent: u32) {
     let share = f64::from(percent) / 100.0;

@@ -9,7 +9,7 @@ use slipway_e2e::Call;
 
 /// How long each of them thinks before asking again.
 const THOUGHT: Duration = Duration::from_millis(40);
-/// How long whoever finds a door closed knocks again.
+/// How long a caller whose connection is refused tries again.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Somebody who makes the same call again and again, in a thread of its own, until asked what became of it.
@@ -29,7 +29,7 @@ pub(crate) struct CallerReport {
 }
 
 impl Caller {
-    /// Whoever expects `says` in each answer.
+    /// A caller that expects `says` in each answer.
     pub(crate) fn of(call: Call, says: &str) -> Self {
         let (stop, stopped) = channel::<()>();
         let says = says.to_owned();

@@ -1,5 +1,5 @@
-//! Text with `{placeholders}`, as URLs and commands have them. What a value may be and how it is written is the
-//! business of whoever fills them in.
+//! Text with `{placeholders}`, as URLs and commands have them. The code that fills them in decides
+//! what a value may be and how it is written.
 
 use std::collections::BTreeSet;
 

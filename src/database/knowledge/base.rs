@@ -166,8 +166,8 @@ impl KnowledgeBase {
         }
     }
 
-    /// Makes the index of vectors, if the base has so many of them and it has none, and takes stock of its words. Whoever
-    /// writes to the base meanwhile waits or is refused with a fault that passes; searches go on. False if another is at it.
+    /// Makes the index of vectors, if the base has `threshold` of them and it has none, and takes stock of its words. A writer
+    /// to the base meanwhile waits or is refused with a fault that passes; searches go on. False if another is at it.
     pub async fn build(&self, threshold: u32) -> Result<bool, Fault> {
         const LIMIT: Duration = Duration::from_hours(2);
         let building = async {

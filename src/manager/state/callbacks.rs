@@ -139,7 +139,7 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    /// One run, whose status is patched if the version is the present one. Each read is followed by so many writes of others.
+    /// One run, whose status is patched if the version is the present one. Each read is followed by a write of another client while the number is above zero.
     #[derive(Clone)]
     struct Cluster(Arc<Mutex<(Value, u32)>>);
 

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_serve_or_does_not_exist_yet_waits_for_nobody() {
+    async fn an_agent_that_does_not_serve_or_exist_yet_waits_for_no_other() {
         let controller = Controller::new(context());
         there(&controller, "a", "old", 1, 1);
         there(&controller, "b", "old", 0, 1);

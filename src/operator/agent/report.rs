@@ -357,7 +357,7 @@ mod tests {
         let alert = Finding::new(condition::ALERTING, true, "LatencyHigh", "p95 is 3200 ms");
         agent.status = Some(told(&agent, &with(Some(Some(alert)))));
         let said = |alerting| told(&agent, &with(alerting)).conditions.into_iter().find(|found| found.type_ == condition::ALERTING);
-        let first = said(None).expect("whoever begins to lead has not looked yet");
+        let first = said(None).expect("a new leader has not looked yet");
         assert_eq!((&*first.status, &*first.reason), ("True", "LatencyHigh"));
         assert_eq!(said(Some(None)), None);
     }

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(held, [false, false, true, true]);
         assert_eq!(rollout.count(), (2, 2));
         assert_eq!(keys.iter().map(|key| rollout.waits(key)).collect::<Vec<_>>(), held);
-        assert!(!rollout.holds_back(&keys[0], Some(1)), "whoever has a place keeps it until it is done");
+        assert!(!rollout.holds_back(&keys[0], Some(1)), "an agent that has a place keeps it until it is done");
         assert_eq!(rollout.settle(&keys[1]), Some(keys[2].clone()));
         assert!(!rollout.holds_back(&keys[2], Some(1)) && rollout.holds_back(&keys[3], Some(1)));
         assert_eq!(rollout.settle(&keys[0]), Some(keys[3].clone()));

@@ -105,7 +105,7 @@ pub(super) async fn read(
     Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest, feedback, feedback_digest }))
 }
 
-/// What feedback has appended for the run's agent. Whoever may chat may add a case, so that a run that decides has none.
+/// What feedback has appended for the run's agent. Every user who may chat may add a case, so that a run that decides has none.
 async fn appended(context: &Context, run: &EvaluationRun, agent: &Agent) -> Result<Vec<AppendedCase>, Obstacle> {
     let is_elsewhere = agent.spec.storage == Some(Storage::Memory) || agent.spec.database_url.is_some();
     if run.spec.exclude_feedback || decides(run) || is_elsewhere {
@@ -185,7 +185,7 @@ async fn default_dataset(context: &Context, namespace: &str, agent: &Agent) -> R
             tracing::info!(agent = %Key::new(namespace, name), dataset = seed_name, "an agent without a dataset has been given one");
             Ok(seed_name)
         }
-        // It may be of another agent; whoever reads it finds out.
+        // It may be of another agent; its reader finds out.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(seed_name),
         Err(error) => Err(error.into()),
     }

@@ -66,7 +66,7 @@ impl Steps<'_> {
         status
     }
 
-    /// So many cases have been put to the agent.
+    /// This number of cases has been put to the agent.
     pub(super) fn progressed(&self, finished: usize) -> EvaluationRunStatus {
         let mut status = self.running();
         status.finished_cases = count(finished);

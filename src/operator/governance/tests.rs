@@ -157,7 +157,7 @@ impl World {
         self.caches().guardrail_policies.insert(Key::new("team-a", name), DeserializeGuard(Ok(policy)).into());
     }
 
-    /// A pass, so many minutes after the one before.
+    /// A pass, this number of minutes after the one before.
     async fn pass(&mut self, minutes: i64) {
         self.try_pass(minutes).await.unwrap();
     }
@@ -369,7 +369,7 @@ async fn policies_are_told_of_their_violations() {
     assert!(world.sql("SELECT traces[1] FROM slipway.alerts").starts_with("tr_"), "the alert shows where");
 }
 
-/// Answers that broke a policy, in so many conversations, over two minutes.
+/// Answers that broke a policy, in this number of conversations, over two minutes.
 async fn broke(world: &World, hash: &str, conversations: std::ops::Range<i64>) {
     broke_before(world, hash, conversations, SignedDuration::ZERO).await;
 }
@@ -440,7 +440,7 @@ async fn a_release_that_is_worse_is_rolled_back_once() {
     assert_eq!(asked["metadata"]["resourceVersion"], "7");
     let why = world.events().into_iter().find(|event| event.starts_with("RollbackRequested")).unwrap();
     assert!(why.contains("40 conversations of 200 requests, those of v3 3 times in 1000 requests (Fisher's exact test"), "{why}");
-    // Whoever deploys v5 again means it; and what is asked for is not asked for again.
+    // A user who deploys v5 again means it; and what is asked for is not asked for again.
     for annotations in [json!({labels::ROLLED_BACK: "5"}), json!({labels::DEPLOY_RELEASE: "3"})] {
         world.agent("helper", &agent(annotations)).await;
         world.pass(1).await;

@@ -189,7 +189,7 @@ async fn one_that_cannot_be_tested_is_written_once() {
     home.integration["metadata"]["annotations"] = json!({"agents.slipway.dev/test": "01J"});
     home.put();
     home.reconcile().await;
-    assert_eq!(home.status()["lastTest"]["id"], "01J", "whoever asks is answered");
+    assert_eq!(home.status()["lastTest"]["id"], "01J", "a request for a test is answered");
     assert!(!home.asked().iter().any(|asked| asked.contains("secrets")), "no login is read that is not sent");
 }
 

@@ -322,7 +322,7 @@ impl Cluster {
         self.look();
     }
 
-    /// Takes so many steps at most; says why there are no more.
+    /// Takes this number of steps at most; says why there are no more.
     pub(super) fn steps(&mut self, most: usize) -> Option<Wait> {
         for _ in 0..most {
             match self.next(Patience::OVER) {

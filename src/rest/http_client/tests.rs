@@ -148,7 +148,7 @@ async fn idle_lines_are_closed_and_forgotten() {
 }
 
 #[tokio::test]
-async fn whoever_cannot_be_reached_is_told_apart() {
+async fn a_server_that_cannot_be_reached_is_told_apart() {
     let connections = connections();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for server in [closed.to_string(), String::new(), "127.0.0.1:99999".to_owned(), "two words:80".to_owned()] {

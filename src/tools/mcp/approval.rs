@@ -157,7 +157,7 @@ mod tests {
             offered: vec!["list".into(), "read".into(), "wipe".into()],
         };
         assert_eq!(approval.changes(), Some(expected));
-        assert_ne!(approval.digest().unwrap(), approved, "what is told is what the server offers");
+        assert_ne!(approval.digest().unwrap(), approved, "the digest is of what the server offers");
         let [one, two, three] = OLD;
         assert_eq!(passed(&approval, &[three, two, one]).len(), 3);
         assert_eq!((approval.changes(), approval.digest()), (None, Some(approved)), "the approved list is back");

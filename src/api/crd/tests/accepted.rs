@@ -23,7 +23,7 @@ const CONDITIONS: [&str; 10] =
 const PERMISSIONS: [&str; 3] = ["nullable", "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"];
 
 /// What was narrowed since it landed, and why; `…` stands for any text. Either the values could never run, or they are
-/// secrets that whoever may read the object could read. Objects that exist keep such values until these are changed: the
+/// secrets that every reader of the object could read. Objects that exist keep such values until these are changed: the
 /// API server does not judge anew what a write leaves as it is.
 const NARROWED: &[(&str, &str)] = &[
     (

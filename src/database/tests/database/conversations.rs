@@ -148,7 +148,7 @@ async fn of_twenty_that_begin_at_once_one_does() {
 }
 
 #[tokio::test]
-async fn a_dead_turns_answer_is_kept_by_whoever_comes_next_in_the_same_process_too() {
+async fn a_dead_turns_answer_is_kept_by_the_next_turn_of_the_same_process_too() {
     for (same_process, database) in [false, true].into_iter().zip(Database::both_ways().await) {
         let (one, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
         let next = if same_process { &one } else { &other };

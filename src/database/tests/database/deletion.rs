@@ -8,7 +8,7 @@ use slipway_peers::Postgres;
 
 use crate::{Database, Raw, home, talk};
 
-/// So many messages in ten conversations, so many memories, and usage.
+/// Messages in ten conversations, memories, and usage, in these numbers.
 fn fill(team: &str, agent: &str, rows: u32) -> String {
     format!(
         "insert into slipway.conversations select '{team}', '{agent}', 'conv_' || n, 't', now(), now(), {rows} / 10 from generate_series(0, 9) n;

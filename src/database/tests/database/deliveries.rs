@@ -68,7 +68,7 @@ async fn what_is_queued_twice_is_there_once() {
     for one in due(&tenants, &["one", "two"]).await {
         tenants.deliveries().delivered(&one).await.unwrap();
     }
-    // Whoever leads next announces once more what has begun of late, in other words perhaps.
+    // The next leader announces once more what has begun of late, in other words perhaps.
     let again = messages.map(|message| NewDelivery { payload: "{\"other\": true}".into(), ..message });
     assert_eq!(tenants.deliveries().enqueue(&again).await.unwrap(), []);
     assert_eq!(due(&tenants, &["one", "two"]).await, []);
@@ -208,7 +208,7 @@ async fn it_is_told_since_when_none_arrives() {
     let ended = stands("one").await;
     assert_eq!((ended.count, ended.failing_since, ended.last_error.as_deref()), (0, None, None));
     assert!(ended.given_up > ended.arrived);
-    // Once ended, it stays so, whoever comes late with another answer.
+    // Once ended, it stays so, whatever answer comes late.
     deliveries.delivered(&found[1]).await.unwrap();
     assert_eq!(stands("one").await, ended);
 }
@@ -249,7 +249,7 @@ async fn nothing_waits_for_an_integration_that_is_gone() {
 }
 
 #[tokio::test]
-async fn whoever_heard_of_an_open_alert_is_remembered() {
+async fn the_receivers_of_an_open_alert_are_remembered() {
     let database = Database::migrated().await;
     let tenants = database.tenants();
     let deliveries = tenants.deliveries();

@@ -347,7 +347,7 @@ async fn nothing_is_left_of_an_agent_or_a_team_that_goes() {
     assert!(tenants.delete_agent("a", "ag_1").await.unwrap() > 0);
     assert_eq!(tables_of(&mut admin, "a", "ag_1").await, [""; 0]);
     assert_eq!(tables_of(&mut admin, "a", "ag_2").await, TABLES);
-    // By each table alone whoever is left is found.
+    // An agent that is left in one table alone is found.
     for table in TABLES {
         live(&database, "a", "ag_3").await;
         for other in TABLES.iter().filter(|other| **other != table) {

@@ -333,7 +333,7 @@ async fn what_a_team_defines_in_public_is_not_run_by_the_platform() {
         );
         raw.ask(&trap).await.unwrap();
     }
-    // They are there, for whoever looks into public.
+    // They are there, for a session that looks into public.
     let caught = admin.ask("select 1::bigint * interval '1 second'").await.unwrap_err();
     assert!(caught.contains("a trap, run by postgres"), "{caught}");
     assert!(admin.ask("select 1::oid <> 1::oid::regrole").await.unwrap_err().contains("a trap, run by postgres"));

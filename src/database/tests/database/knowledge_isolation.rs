@@ -174,7 +174,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
             "set slipway.team = 'b';",
             "begin; set local slipway.team = 'b';",
             "set search_path = pg_temp, slipway, public;",
-            // Plans of what functions ask are shown to whoever wants to see them; none must show a row of others.
+            // Plans of what functions ask are shown to everybody who wants to see them; none must show a row of others.
             "set client_min_messages = log; set debug_print_plan = on;",
             "set plan_cache_mode = force_generic_plan; set enable_indexscan = off; set hnsw.ef_search = 1;",
         ] {

@@ -1,4 +1,4 @@
-//! Usage summed up: true whatever is written and whoever writes it, exact for a day that begins at any minute, of the Agent alone that asks,
+//! Usage summed up: true whatever is written, by any writer, exact for a day that begins at any minute, of the Agent alone that asks,
 //! and out of the reach of teams.
 
 use jiff::Timestamp;
@@ -153,7 +153,7 @@ async fn recomputed(admin: &mut Raw, filter: &str) -> Used {
 }
 
 #[tokio::test]
-async fn sums_are_those_of_minutes_whoever_writes() {
+async fn sums_are_those_of_minutes_by_any_writer() {
     let database = Database::migrated().await;
     let mut numbers = Numbers(7);
     let mut raws = Vec::new();

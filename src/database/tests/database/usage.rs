@@ -1,4 +1,4 @@
-//! Usage adds up, whoever writes it.
+//! Usage of all writers adds up.
 
 use jiff::Timestamp;
 use slipway_database::{AgentTraces, LATENCY_BUCKETS, Options, PodRun, Store, UsageMinute, migrate, migrate_up_to};

@@ -11,7 +11,7 @@ const ZONE: f32 = 0.13;
 const ROWS: usize = 3;
 /// The pages before and after it that a page is compared with: headers of left and right pages differ.
 pub(super) const NEIGHBOURS: usize = 3;
-/// A height that had so many headers has others whose text does not repeat: the titles of short chapters.
+/// The number of headers at a height from which on others there count whose text does not repeat: the titles of short chapters.
 const PROVEN: u32 = 4;
 /// Between a header and the text there is this much space, in heights of the header. The head of a table that is set again on
 /// each page has less.

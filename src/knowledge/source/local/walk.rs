@@ -31,7 +31,7 @@ pub(super) fn page(root: &Root, after: Option<&str>, items: usize) -> Result<Sou
     Ok(walk.page)
 }
 
-/// How many entries a folder shows, at most so many.
+/// The number of entries that are not hidden, counted up to `most`.
 pub(super) fn count(root: &Root, most: usize) -> Result<usize, SourceError> {
     let mut count = 0;
     for entry in Dir::read_from(root.as_folder()).map_err(|error| unreadable("", error))? {

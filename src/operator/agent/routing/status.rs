@@ -10,7 +10,7 @@ use crate::caches::child::Mesh;
 use crate::settings::Settings;
 
 /// What everybody has to know who exposes an agent.
-const WARNING: &str = "whoever reaches the Gateway talks to this agent without REST's rights, limits and conversation ids";
+const WARNING: &str = "anyone who reaches the Gateway talks to this agent without REST's rights, limits and conversation ids";
 /// The most characters of what others say, in a message of ours.
 const MAX_WORDS: usize = 768;
 

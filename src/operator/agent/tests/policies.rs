@@ -166,7 +166,7 @@ async fn new_pods_wait_for_the_file_and_take_nobodys_turn() {
     assert!(!has(&paths, "helper of deployments"), "{paths:?}");
     let requests = controller.requests.open();
     controller.changed(&Change::TeamPolicies(Key::new("", "a")));
-    assert_eq!(controller.requests.depth(), 1, "whoever waits hears of the file at once");
+    assert_eq!(controller.requests.depth(), 1, "an agent that waits hears of the file at once");
     drop(requests.take(1).collect::<Vec<_>>().await);
 
     give_policies(&controller.context, "a", &["default-cost"]);

@@ -1,4 +1,4 @@
-//! Which messages about alerts are queued for integrations, and that none is lost or doubled, whoever leads.
+//! Which messages about alerts are queued for integrations, and that none is lost or doubled by a change of the leader.
 
 use slipway_api::Integration;
 use slipway_database::AlertStage;

@@ -176,7 +176,7 @@ fn a_login_stays_with_the_host_that_it_was_written_for() {
     assert_eq!(unused.with(|case| case.before = IntegrationStatus::default()).look().1.credentials, None);
 }
 
-/// Whoever may write Integrations moves one between the writing of its Secret and the first look at either.
+/// A user who may write Integrations moves one between the writing of its Secret and the first look at either.
 #[test]
 fn a_secret_that_says_its_host_is_sent_to_no_other() {
     const MOVED: &str = "prometheus: {url: 'https://evil.example'}";

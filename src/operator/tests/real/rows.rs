@@ -23,7 +23,7 @@ struct Register {
     adopts: Mutex<HashMap<String, String>>,
     home: Home,
     age: Duration,
-    /// After so many looks at the cache, an agent is heard of again.
+    /// The number of looks at the cache after which an agent is heard of again.
     returns: Mutex<Option<(u32, String)>>,
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
     }
 }
 
-/// Whoever asks this cluster for anything fails.
+/// A context whose cluster answers every request with an error.
 pub(crate) fn context() -> Arc<Context> {
     let nobody =
         tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));

@@ -21,7 +21,7 @@ const CREDENTIAL: &str = "hunter2-hunter2-hunter2-hunter2-hunter2-hun";
 const ROUTE: &str = "/webhooks/canary-gate";
 const RUNS: &str = "evaluationruns";
 
-/// REST, and a state role with a fixed answer to whoever has the credential.
+/// REST, and a state role with a fixed answer to every holder of the credential.
 struct Gate {
     api: Api,
     answer: Arc<Mutex<Value>>,
@@ -322,7 +322,7 @@ async fn without_a_score_an_evaluation_is_begun_once() {
     assert_eq!((&run["metadata"]["name"], &run["metadata"]["namespace"]), (&json!(name), &json!("team-a")));
     assert_eq!(run["metadata"]["labels"], json!({"agents.slipway.dev/agent": "helper"}));
     assert_eq!((&run["spec"]["agent"], &run["spec"]["track"]), (&json!("helper"), &json!("canary")));
-    assert_eq!(run["spec"]["excludeFeedback"], true, "whoever may chat decides nothing: {run}");
+    assert_eq!(run["spec"]["excludeFeedback"], true, "users who may chat decide nothing: {run}");
     assert!(run["spec"].get("release").is_none() && run["spec"].get("minQualityScore").is_none(), "it decides on no release: {run}");
     assert_eq!(gate.api.cluster.writers(RUNS).len(), 3, "asked again, it is made again, and is there");
     assert!(gate.api.cluster.writers(RUNS).iter().all(|(_, whom)| whom.is_empty()), "by REST itself");

@@ -1,4 +1,4 @@
-//! Integrations: what is written, in which order, and that no login is ever read or shown. The manager is played by whoever sets the
+//! Integrations: what is written, in which order, and that no login is ever read or shown. The test plays the manager and sets the
 //! status.
 
 use std::time::Duration;

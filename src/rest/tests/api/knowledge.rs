@@ -86,7 +86,7 @@ async fn api() -> (Api, Worker) {
     (api, worker)
 }
 
-/// The Service that the operator would create, owned by whoever has this UID.
+/// The Service that the operator would create, owned by the object with this UID.
 fn service(api: &Api, uid: &Value) {
     let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "name": "a", "uid": uid, "controller": true});
     let service = json!({

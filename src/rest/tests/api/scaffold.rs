@@ -1,4 +1,4 @@
-//! `POST /scaffold`: nothing is written to the cluster, and a Tool is copied for whoever may read it.
+//! `POST /scaffold`: nothing is written to the cluster, and a Tool is copied for users who may read it.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a turn looks like to whoever receives it.
+//! What the receiver of spans sees of a turn.
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;

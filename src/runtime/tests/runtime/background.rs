@@ -63,7 +63,7 @@ fn a_turn_leaves_memories_a_title_and_suggestions() {
     }
 }
 
-/// A scripted agent whose background model thinks up suggestions, with so many milliseconds between two characters.
+/// A scripted agent whose background model thinks up suggestions, with this number of milliseconds between two characters.
 fn suggesting(pause: u32) -> (slipway_peers::Server, Runtime) {
     let model = model((1, pause), &RULES);
     let runtime = Runtime::with(&[

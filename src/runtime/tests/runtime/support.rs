@@ -20,7 +20,7 @@ pub(crate) fn binary() -> Command {
 }
 
 /// Another party's model server, which answers by the instructions it is given: the last rule with words of them
-/// wins. So many characters come in a fragment, with so many milliseconds between two.
+/// wins. `fragments` are the characters of a fragment, and the milliseconds between two.
 pub(crate) fn model(fragments: (u32, u32), rules: &[(&str, &str)]) -> Server {
     let mut config = format!("streaming: {{chunkSize: {}, chunkIntervalMs: {}}}\nrules:\n", fragments.0, fragments.1);
     for (words, answer) in rules {
@@ -69,7 +69,7 @@ fn recording<T: Send + 'static>(answer: &str, told: impl Fn(String, Value) -> T 
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            // Whoever does not listen any more has heard enough.
+            // A client that has left has read enough.
             let _ = asked.send(told(login, serde_json::from_slice(&body).unwrap()));
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n";
             write!(reader.into_inner(), "{head}content-length: {}\r\n\r\n{events}", events.len()).unwrap();

@@ -79,7 +79,7 @@ fn recovery_removes_incomplete_files_and_nothing_else() {
         other.artifact.deployment.namespace = "team-b".to_owned();
         history.record("team-b", other).unwrap_or_else(|fault| panic!("{tear}: {fault}"));
         if tear == "half an object" {
-            // Git's own check would call it garbage; it is left to whoever put it there.
+            // Git's own check would call it garbage; it is left to the process that put it there.
             fs::remove_dir_all(path.join("objects/ab")).unwrap();
         }
         fsck(&path);

@@ -12,7 +12,7 @@ use slipway_api::contract::UPLOADS;
 
 use crate::ingesting::{Library, can_mount};
 
-/// So many chunks that they are embedded in more than one batch, while the document is still being read.
+/// The number of chunks: enough for a second batch of embeddings while the document is still being read.
 const PARAGRAPHS: usize = 110;
 
 /// How a stage is recognised.

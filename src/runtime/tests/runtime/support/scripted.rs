@@ -29,7 +29,7 @@ impl Model {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let script = scripted.lock().unwrap().clone();
-                // Whoever has heard enough leaves.
+                // A client that has read enough leaves.
                 thread::spawn(move || _ = answer(stream.unwrap(), &script));
             }
         });
