@@ -1,5 +1,5 @@
-//! Which pods may begin: those of an Agent whose team has its file of policies; and of one that keeps its words in the platform's
-//! database, once its id there is its own.
+//! Admission of pods: an Agent gets none before its team has the file of policies, nor, where its conversations lie in the
+//! platform's database, before its id there is its own.
 
 use kube::{Resource, ResourceExt};
 use serde_json::Value;

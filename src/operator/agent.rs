@@ -1,5 +1,5 @@
-//! The agent controller: gather → resolve → build → apply → report, one file each, for every track of an Agent (`tracks`), and what
-//! leads to them (`routing`).
+//! The agent controller: gather → resolve → build → apply → report, one file each, for every track of an Agent (`tracks`), and
+//! the routes to them (`routing`).
 
 mod apply;
 mod build;

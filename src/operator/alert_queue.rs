@@ -1,5 +1,6 @@
-//! What the look at agents (`governance`), which finds alerts, and their delivery (`alert_delivery`) share: that messages were added, for
-//! whose there is no room, and the queue itself on a platform without a database.
+//! State that the governance pass (`governance`), which finds alerts, shares with their delivery (`alert_delivery`): a
+//! notification that messages were added, the integrations for whose messages there was no room, and the queue itself on a
+//! platform without a database.
 
 mod queue;
 

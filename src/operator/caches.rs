@@ -1,7 +1,7 @@
-//! What is known of the cluster. Controllers read from here and nowhere else, so that an operator at rest is silent.
+//! The caches. Controllers read from here and nowhere else, so that an operator at rest is silent.
 //!
-//! Watches write what the API server has, and `children` what it answers to writes. Beside that are findings: what one controller has
-//! found and others read. Each finding has one writer, which the field names, and is found again after a restart.
+//! Watches write what the API server has, and `children` what it answers to writes. Beside that are findings: results of one
+//! controller that others read. Each finding has one writer, which the field names, and is found again after a restart.
 
 pub(crate) mod canary;
 pub(crate) mod child;

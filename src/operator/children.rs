@@ -1,5 +1,5 @@
-//! How children are written: by server-side apply, if they are not as they should be already. The one place that writes to
-//! the caches beside the watches, as the API server's answer is what a watch is about to tell.
+//! Writes children by server-side apply, where they are not as they should be already. Beside the watches it is the only writer
+//! to the caches, as the API server's answer is what a watch is about to report.
 
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};

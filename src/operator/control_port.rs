@@ -1,5 +1,5 @@
-//! Calls to the control port of an agent's pod, by its address, with a signed token. Whatever a pod answers may be untrue, late or
-//! too long: each call has its time and its bytes, and all calls together have theirs.
+//! Calls to the control port of an agent's pod, by its address, with a signed token. A pod's answer may be untrue, late or too
+//! long: the time and the bytes of each call are limited, and those of all calls together.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};

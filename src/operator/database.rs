@@ -1,4 +1,4 @@
-//! The platform's database URL, and what agents are told of it.
+//! The platform's database URL, and the part of it that agents get.
 //!
 //! Nothing that this module gives out for a ConfigMap holds a password.
 

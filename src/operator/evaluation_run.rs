@@ -1,9 +1,9 @@
 //! The evaluation controller: carries out each EvaluationRun in a pod of its agent, and judges what that reports.
 //!
-//! `plan` says what is to be done next, `cases` reads the dataset, `pod` speaks with the pod, `outcome` judges, `status` writes down
-//! how far it is, `retention` deletes old runs, and `delivery`, a controller of its own, sends what was found to MLflow. `callback`
-//! makes the token with which the pod reports the end; what is found is asked of the pod. All that a run needs lies in its status
-//! and in the pod: what is kept here only says whom to ask first, and since when nothing has happened.
+//! `plan` decides on the next step, `cases` reads the dataset, `pod` calls the pod, `outcome` judges, `status` makes the status
+//! of each step, `retention` deletes old runs, and `delivery`, a controller of its own, sends results to MLflow. `callback` makes
+//! the token with which the pod reports the end; results are fetched from the pod. All that a run needs lies in its status and in
+//! the pod: memory only holds which pod to ask first, and since when nothing has happened.
 //!
 //! Of an agent with an image of its own the pod is another one, which `evaluator` makes for the run.
 

@@ -1,10 +1,11 @@
-//! What is found about agents while this process leads, each minute: how ready they are, which alerts begin and end, how often policies
-//! are broken, whether a release is to be rolled back, and how canaries do. Statuses are written by the controllers of their kinds, which
-//! are told.
+//! The governance pass over all agents, each minute while this process leads: how ready they are, which alerts begin and end, how
+//! often policies are broken, whether a release is to be rolled back, and how canaries do. The controllers of the kinds are
+//! notified and write the statuses.
 //!
-//! A pass goes in one order: `fleet` lists the agents from the caches, `readings` asks the database about all of them, `alerts` decides
-//! by the rules of `slipway-governance`, `delivery` writes rows and Events, and queues `messages` to integrations. What has begun stands in rows, so that a manager that is
-//! killed anywhere doubles nothing: an alert is one by its key in the table, an Event is one by the alert's id.
+//! A pass goes in one order: `fleet` lists the agents from the caches, `readings` asks the database about all of them, `alerts`
+//! decides by the rules of `slipway-governance`, `delivery` writes rows and Events, and queues `messages` to integrations. What
+//! has begun stands in rows, so that a manager that is killed anywhere doubles nothing: an alert is one by its key in the table,
+//! an Event is one by the alert's id.
 
 mod alerts;
 mod alone;

@@ -1,7 +1,6 @@
-//! What the Jobs of ingestions, evaluations and tests of integrations have in common: how they are built (pure), which of their pods are
-//! replaced, and what keeps a pod from running.
-//! The pods are asked for while a Job is not as far as it should be, and when it has failed. That they cannot be asked is no reason to
-//! say nothing.
+//! Jobs of ingestions, evaluations and tests of integrations: how they are built (pure), which of their pods are replaced, and
+//! what keeps a pod from running. Pods are read from the API server while a Job is not as far as it should be, and when it has
+//! failed. Where they cannot be read, the status is written all the same.
 
 use k8s_openapi::api::batch::v1::{
     Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,

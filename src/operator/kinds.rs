@@ -1,5 +1,5 @@
 //! The one place where kinds are registered: where the objects of each are, what of them is cached, and which controller they
-//! have. What a kind names and what is made of it, its controller says (`Registered`).
+//! have. The controller says what a kind refers to and what its children are (`Registered`).
 
 use std::sync::Arc;
 

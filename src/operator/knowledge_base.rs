@@ -1,7 +1,7 @@
-//! The knowledge base controller: has each KnowledgeBase's place in the database made, says what is in it, and makes Ingestions
-//! of sources whose time has come. It reads no documents.
+//! The knowledge base controller: has each KnowledgeBase's place in the database made, reports what is in it, and makes
+//! Ingestions of sources that are due. It reads no documents.
 //!
-//! `schedule` says whose time has come, `status` what is to be said, and `upkeep` keeps the database and drops bases that are
+//! `schedule` finds the sources that are due, `status` makes the status, and `upkeep` keeps the database and drops bases that are
 //! gone.
 
 mod schedule;

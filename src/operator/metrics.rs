@@ -1,4 +1,4 @@
-//! What the operator counts beside what every controller does.
+//! Metrics of the operator beside those that every controller has.
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! The team's guardrail policies as agents' pods find them: which of a namespace's policies are in the file, and its text. Pure.
+//! The team's file of guardrail policies, as agents' pods find it: which of a namespace's policies are in it, and its text. Pure.
 //!
-//! The Team controller makes the file, and tells the policy controller by [`TeamPolicies`](crate::caches::guardrail_policy::TeamPolicies) what came of each policy.
+//! The Team controller makes the file, and passes the result for each policy to the policy controller by
+//! [`TeamPolicies`](crate::caches::guardrail_policy::TeamPolicies).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How controllers are known to the rest: they hear of every change in the caches, say what they make, and are started. The
-//! list of them is in `kinds`; neither caches nor watches name a controller.
+//! The interface between controllers and the rest: they hear of every change in the caches, name what they make, and are started.
+//! The list of them is in `kinds`; neither caches nor watches name a controller.
 
 use std::sync::{Arc, OnceLock};
 

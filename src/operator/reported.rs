@@ -1,4 +1,4 @@
-//! The errors that were reported of objects which cannot be read, so that each is reported once and not at every resync.
+//! Errors of objects that cannot be read, by object, so that each is reported once and not at every resync.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

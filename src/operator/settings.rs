@@ -1,4 +1,4 @@
-//! What the operator is told at its start.
+//! The settings of the operator.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How a skill's folder is laid out in a ConfigMap, and what agents' pods are told of it.
+//! The layout of a skill's folder in a ConfigMap, and what agents' pods need to know of it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;

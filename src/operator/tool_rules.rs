@@ -1,5 +1,5 @@
-//! What can be said of a Tool by its spec alone. What a schema can see, the API server has refused already; what is left are
-//! rules that no schema has, and Tools older than a rule.
+//! Rules for the spec of a Tool alone. Rules that a schema can express are enforced by the API server; these are the others, and
+//! also hold for Tools that are older than a rule.
 
 use std::fmt::Display;
 use std::path::Path;

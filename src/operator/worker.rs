@@ -1,5 +1,5 @@
-//! What the pods of workers, of ingestions and of tests of files have in common: the image, the database, what they are told of the
-//! platform, and the `restricted` pod security standard. The Team controller makes workers, the others Jobs.
+//! The common part of the pods of workers, of ingestions and of tests of files: the image, the database, the platform's
+//! addresses, and the `restricted` pod security standard. The Team controller makes workers, the others Jobs.
 
 use std::collections::BTreeMap;
 

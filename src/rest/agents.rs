@@ -1,6 +1,7 @@
 //! Agents: list, get, create and delete.
 //!
-//! `change` and `run` change one, `canary` puts another beside it, `gate` asks who may lower what it is held to, `view` is its form.
+//! `change` and `run` change one, `canary` puts another beside it, `gate` asks which callers may lower what it is held to, `view`
+//! is its form.
 
 pub(crate) mod canary;
 pub(crate) mod change;

@@ -1,6 +1,5 @@
-//! Work behind the scenes, after an answer: what was learned, and a better title. One thing after
-//! the other, so that it never crowds out people who wait; what does not fit the queue is left out
-//! and counted.
+//! Background work after an answer: extracts memories, and finds a better title. One job at a time, so that it never delays
+//! people who wait; what does not fit the queue is dropped and counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,6 @@
-//! The agent's budgets, which its replicas share: leases of them are asked of the database, by a turn only where the lease has no room left, and
-//! ahead of that by a task. Without a database a budget is this process's own, and the log and a metric say so.
+//! The agent's budgets, which its replicas share by leases from the database. A turn asks for a lease only where the present one
+//! has no room left; a task renews them ahead of that. Without a database a budget is this process's own, and the log and a
+//! metric say so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

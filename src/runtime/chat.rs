@@ -1,5 +1,4 @@
-//! `/chat` and `/chat/stream`: the caller's JSON becomes an order, and what happens in the turn
-//! becomes one answer or a stream of events.
+//! `/chat` and `/chat/stream`: the caller's JSON begins a turn, and the turn's events become one answer or a stream of events.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Conversations as a caller sees them: a list, one with its messages, and whether an answer is
-//! being made for it.
+//! Conversations as a caller sees them: a list, one with its messages, and whether an answer is being made for one.
 
 use serde::Serialize;
 use slipway_database::{Detail, Generation, Listed, MOST_LISTED};

@@ -1,6 +1,5 @@
-//! What a turn leaves behind for those who watch over agents: spans, metrics, usage and what counts
-//! against limits, written from one place so that they never disagree. What is dropped on the way
-//! was cut off, and is counted all the same.
+//! Telemetry of a turn: spans, metrics, usage and what counts against limits, written from one place so that they never disagree.
+//! A record that is dropped without an end was cut off, and is counted all the same.
 
 mod call;
 mod retrieval;

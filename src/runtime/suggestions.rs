@@ -1,4 +1,4 @@
-//! What a person may want to say next, thought up by the background model.
+//! Suggestions of what a user may want to say next, made by the background model.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The turns under way: how many there may be at once, that none begins once the process is to end, and that those
-//! which are still there shortly before it does are told to come to an end, too.
+//! The turns under way: their limit, and the end of the process: no turn begins then, and those that are still under way shortly
+//! before it are told to end.
 
 use std::sync::Arc;
 

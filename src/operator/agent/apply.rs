@@ -1,4 +1,4 @@
-//! Fourth step: make the cluster be as built, sending nothing that is there already.
+//! Fourth step: writes the objects that differ from what is in the cluster, and nothing else.
 
 use std::collections::HashSet;
 

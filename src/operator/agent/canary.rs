@@ -1,8 +1,9 @@
-//! The canary of an Agent: whether there is a workload of it, and what becomes of it.
+//! The canary of an Agent: its workload, and the decisions about it.
 //!
-//! `tracks` asks what runs ([`wants`]); between bringing and reporting, [`step`] gathers what there is to know (`gather`), decides without
-//! asking anybody (`decide`, `ending`, `steps`), and does what follows (`act`, `events`). How the canary stands is all in one status,
-//! which one manager writes: each decision follows from the objects alone, so that a manager that is killed anywhere doubles nothing.
+//! `tracks` asks which tracks run ([`wants`]). Between apply and report, [`step`] gathers what is known (`gather`), decides
+//! without I/O (`decide`, `ending`, `steps`), and carries the decision out (`act`, `events`). The state of a canary is in one
+//! status with one writer. Each decision follows from the objects alone, so that a manager that is killed at any write doubles
+//! nothing.
 
 mod act;
 mod decide;

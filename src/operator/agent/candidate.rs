@@ -1,5 +1,5 @@
-//! The run that decides on a release which waits: made once the release's pods are ready, or are not going to be, which the run
-//! then tells. The state role reads its result.
+//! The evaluation run that decides on a release which waits. It is made once the release's pods are ready, or are known not to
+//! become ready, which the run then reports. The state role reads its result.
 
 use kube::Resource;
 use serde_json::{Value, json};

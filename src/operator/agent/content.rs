@@ -1,5 +1,5 @@
-//! What a canary is, as a release of it would say: the artifact of the Agent after a promotion, with the digests of what it names now.
-//! The canary's run is found by it, and a release of the same is approved by that run.
+//! The content of a canary: the artifact that a release of it would have after a promotion, with the digests of what the Agent
+//! names now. The canary's run is found by it, and that run approves a release of the same content.
 
 use slipway_api::{Agent, ids};
 use slipway_cluster::Key;

@@ -1,5 +1,5 @@
-//! A track whose pods run an image that is not the platform's, as the evaluation controller is to know it: by what its pods are told
-//! from others, and what the pod is that evaluates it. What such an image says of itself on its control port nobody could trust.
+//! Tracks whose pods run an image other than the platform's, as the evaluation controller sees them: how their pods are
+//! recognised, and which pod evaluates them. What such an image reports of itself on its control port is not trusted.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use slipway_api::agent::ModelType;

@@ -1,6 +1,6 @@
-//! Agents that run a release in the place of their spec: because GitOps owns the spec, or because a gate holds what is not
-//! approved. What they run is read from the AgentRelease when it is needed, and kept for these agents alone; so is a release
-//! that waits for its evaluation.
+//! Agents that run a release in place of their spec: because GitOps owns the spec, or because a gate holds a change that is not
+//! approved. The AgentRelease is read when it is needed, and cached for these agents alone, as is a release that waits for its
+//! evaluation.
 
 use std::borrow::Cow;
 use std::sync::Arc;

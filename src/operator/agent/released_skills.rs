@@ -1,6 +1,6 @@
-//! The Skills of an agent with a gate, as its active release and the one that waits name them. The folder of each is held in a
-//! ConfigMap of its digest (`held_skill`) from when the release is first seen, so that a Skill may change or go; pods mount that one
-//! from the beginning, so that none has to be replaced then.
+//! The Skills of an agent with a gate, as its active release and the one that waits name them. Each folder is held in a ConfigMap
+//! of its digest (`held_skill`) from when the release is first seen, so that the Skill may change or be deleted. Pods mount that
+//! ConfigMap from the beginning, so that none has to be replaced then.
 
 #[cfg(test)]
 mod tests;

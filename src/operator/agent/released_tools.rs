@@ -1,8 +1,8 @@
-//! The Tools of an agent with a gate, and the server of its models where an integration gives it, as its active release and the one that
-//! waits name them. Each of these releases keeps them in a ConfigMap, made when the release is first seen and they are what it names, so
-//! that a Tool or an integration may change or go.
+//! The Tools of an agent with a gate, and the server of its models where an integration gives it, as its active release and the
+//! one that waits name them. Each of these releases keeps them in a ConfigMap, which is made when the release is first seen and
+//! they still match it, so that a Tool or an integration may change or be deleted.
 //!
-//! What stands there is believed only where it has the digest that the artifact has. Other agents have no such ConfigMap.
+//! The content of the ConfigMap is believed only where it has the digest that the artifact has. Agents without a gate have none.
 
 #[cfg(test)]
 mod tests;

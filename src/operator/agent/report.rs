@@ -1,6 +1,6 @@
-//! Last step: say what is. One status write when something changed, and an Event when something turned.
+//! Last step: one write of the status if something changed, and an Event if the verdict changed.
 //!
-//! `verdict` decides, `kubelet` fetches the words that no pod's status has, `warnings` are what an agent does not stop for.
+//! `verdict` decides, `kubelet` reads messages that no pod's status has, `warnings` are problems that do not stop an agent.
 
 mod held;
 mod kubelet;

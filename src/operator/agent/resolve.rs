@@ -1,4 +1,4 @@
-//! Second step, pure: from what was seen to what shall run, or to the fault that its author can mend.
+//! Second step, pure: from what was gathered to a plan, or to the fault that the author can mend.
 
 mod database;
 mod guards;

@@ -1,8 +1,9 @@
-//! What leads to an Agent from outside and weighs its tracks: an HTTPRoute of the Gateway API, and of Istio a VirtualService with
-//! DestinationRules. Their kinds are compiled in nowhere: objects are JSON, and exist where their kinds do ([`ChildKind::is_optional`]).
+//! Routes to an Agent from outside, with the weights of its tracks: an HTTPRoute of the Gateway API, and of Istio a
+//! VirtualService with DestinationRules. Their types are not compiled in: objects are JSON, and exist where their kinds do
+//! ([`ChildKind::is_optional`]).
 //!
-//! The weight is that of the status, so that REST, the Gateway and the mesh follow one number. [`gather`] reads the caches, `objects` makes
-//! what leads there, `bring` writes it, and `status` says in the status whether it does.
+//! The weight is that of the status, so that REST, the Gateway and the mesh follow one number. [`gather`] reads the caches,
+//! `objects` makes the routes, `bring` writes them, and `status` reports whether they lead to the agent.
 
 mod bring;
 mod objects;

@@ -1,4 +1,5 @@
-//! The runs that decide on what an Agent is to run: made once, and made again where somebody put another of the name in the way.
+//! The evaluation runs that decide what an Agent runs: made once, and made again where another object of the same name was in the
+//! way.
 
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};

@@ -1,6 +1,6 @@
-//! Objects with the labels and the owner of an agent's children, under names that no track has: of an earlier or later version of
-//! the operator, or copied by hand. They are remembered as watches find them, because a reconcile looks at known names only.
-//! There are none as a rule.
+//! Orphans: objects with the labels and the owner of an agent's children under names that no track has, left by another version
+//! of the operator or copied by hand. Watches record them, because a reconcile looks at known names only. There are none as a
+//! rule.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};

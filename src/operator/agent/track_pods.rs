@@ -1,4 +1,4 @@
-//! The pods of a track beside the stable one: whether they are ready, and what keeps them from it.
+//! The pods of a track beside the stable one: whether they are ready, and what keeps them from becoming so.
 
 use kube::Resource;
 use slipway_api::{Agent, Track};

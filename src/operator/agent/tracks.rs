@@ -1,5 +1,5 @@
-//! The workloads of an Agent: one a track, each with the spec that it runs. What is gathered, resolved, built and applied is
-//! so for each of them; a further track is a further pair from [`of`].
+//! The tracks of an Agent, each with the spec that it runs. Each is gathered, resolved, built and applied by itself; a further
+//! track is a further pair from [`of`].
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What is remembered of deliveries while this process leads: who is being sent something, who is left alone for a while, and how
-//! Integrations were when their messages were tried. It may be lost: all is tried again then.
+//! State of deliveries while this process leads: integrations that are being sent something, integrations that are left alone for
+//! a while, and how Integrations were when their messages were tried. It may be lost: all is tried again then.
 
 use std::collections::HashMap;
 use std::time::Duration;

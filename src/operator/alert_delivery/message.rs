@@ -1,4 +1,4 @@
-//! What is sent about an alert. Pure. The same body is sent in each attempt; the worker makes of it what the integration takes.
+//! The message about an alert. Pure. The body is the same in each attempt; the worker makes of it what the integration takes.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

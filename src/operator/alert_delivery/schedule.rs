@@ -1,4 +1,4 @@
-//! When a message is sent again. Pure.
+//! The times at which a message is sent again. Pure.
 
 use std::time::Duration;
 

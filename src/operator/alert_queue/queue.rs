@@ -1,4 +1,4 @@
-//! The queue of a platform without a database: in memory, so that it ends with the process. Pure; it does as the table does.
+//! The queue of a platform without a database: in memory, so that it ends with the process. Pure; it behaves as the table does.
 
 use std::collections::HashMap;
 use std::time::Duration;

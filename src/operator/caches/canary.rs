@@ -1,4 +1,4 @@
-//! What was measured of a canary and of the stable track beside it, and whether anything follows from it.
+//! Measurements of a canary and of the stable track beside it, and whether they are evidence.
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_api::CanaryStatus;

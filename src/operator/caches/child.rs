@@ -1,7 +1,7 @@
-//! What we remember of an object that we own: not the object, but whether it is as it should be.
+//! The record of an object that we own: not the object, but whether it is as it should be.
 //!
-//! Ten thousand agents have thirty thousand children. Keeping them whole would cost hundreds of megabytes;
-//! comparing each as it arrives and keeping the verdict costs a few dozen bytes.
+//! Ten thousand agents have thirty thousand children. Keeping them whole would cost hundreds of megabytes; comparing each as it
+//! arrives and keeping the verdict costs a few dozen bytes.
 
 use k8s_openapi::api::apps::v1::DeploymentStatus;
 use k8s_openapi::api::batch::v1::JobStatus;

@@ -1,4 +1,4 @@
-//! What is known of agents whose rollouts Flagger drives. No watch tells it: the agent controller looks.
+//! State of agents whose rollouts Flagger drives. No watch reports it: the agent controller reads it.
 
 use super::child::DeploymentState;
 

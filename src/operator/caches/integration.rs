@@ -1,4 +1,4 @@
-//! How alerts get to an Integration, as their delivery finds and the integration controller says.
+//! The state of alerts on their way to an Integration: written by their delivery, reported by the integration controller.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! What one part of the manager has found of many objects, for the controller that writes their statuses.
+//! Findings of one part of the manager about many objects, for the controller that writes their statuses.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

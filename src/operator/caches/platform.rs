@@ -1,5 +1,5 @@
-//! What of the platform's configuration was changed since it was installed: ConfigMap `slipway-platform` in the
-//! platform's own namespace, which REST writes and anybody with the right may.
+//! Changes of the platform's configuration since it was installed: ConfigMap `slipway-platform` in the platform's own namespace,
+//! written by REST and by users with the right to it.
 
 use std::sync::{PoisonError, RwLock};
 

@@ -1,5 +1,5 @@
-//! An agent's pods: what keeps each from being ready, in the words of those who know, kubelet and scheduler; and where
-//! those that are ready can be asked something.
+//! An agent's pods: what keeps each from being ready, in the messages of kubelet and scheduler; and the addresses of those that
+//! are ready.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;

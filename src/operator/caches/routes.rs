@@ -1,4 +1,4 @@
-//! What came of the objects that lead to agents, where others keep them from being written.
+//! The reasons why routes to agents are not as they should be.
 
 use super::ChildKind;
 

@@ -1,4 +1,4 @@
-//! What we remember of a Secret: never its values.
+//! The record of a Secret, without its values.
 
 use hmac::{Hmac, KeyInit, Mac};
 use k8s_openapi::ByteString;

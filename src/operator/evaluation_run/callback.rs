@@ -1,5 +1,5 @@
-//! Where a runtime reports the end of a run, and the token with which it does. The state role verifies it and notes it in the run's
-//! status, by which this controller hears of it.
+//! The address at which a runtime reports the end of a run, and the token for it. The state role verifies the token and notes the
+//! report in the run's status, by which this controller hears of it.
 
 use std::time::SystemTime;
 

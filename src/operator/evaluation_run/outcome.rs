@@ -1,5 +1,5 @@
-//! From what a pod reported to what a run came to, pure. A pod is not believed: only scores that were asked for and cases that there
-//! are count, each once, and means and verdict are computed here.
+//! The outcome of a run, from what a pod reported, pure. The report is not trusted: only scores that were asked for and cases
+//! that there are count, each once, and means and verdict are computed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a run is and what is to be done about it next, pure: from the run, its agent, the agent's pods and what they answered.
+//! The next step of a run, pure: from the run, its agent, the agent's pods and their answers.
 
 use std::time::Duration;
 

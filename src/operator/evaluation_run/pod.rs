@@ -1,4 +1,4 @@
-//! What a pod is asked about a run on its control port.
+//! Calls about a run to the control port of a pod.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

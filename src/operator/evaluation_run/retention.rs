@@ -1,5 +1,5 @@
-//! How long runs that have ended are kept: each for a time, and of each agent the newest. A run that decided on a release is kept
-//! while its AgentRelease exists, and one that decided on a canary while that is there.
+//! Deletes runs that have ended: each after its time, and of each agent all but the newest. A run that decided on a release is
+//! kept while its AgentRelease exists, and one that decided on a canary while that is there.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is remembered of a run that has not ended. Nothing of it has to outlive the process.
+//! State of a run that has not ended, in memory. It may be lost with the process.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

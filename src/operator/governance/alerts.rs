@@ -1,4 +1,4 @@
-//! What changes of alerts, decided from what was found and from the alerts that are open. Pure.
+//! Changes of alerts, from the readings and from the alerts that are open. Pure.
 
 use std::collections::HashMap;
 

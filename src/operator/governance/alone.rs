@@ -1,5 +1,5 @@
-//! Alerts of a platform without a database: about readiness alone. What is open stands in the agents' conditions, from which a new leader
-//! takes it.
+//! Alerts of a platform without a database: about readiness alone. Open alerts are in the agents' conditions, from which a new
+//! leader takes them.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! What was measured of canaries and of the stable tracks beside them, each minute, for the agent controller, which decides by it.
+//! Measurements of canaries and of the stable tracks beside them, each minute, for the agent controller, which decides by them.
 //!
-//! Usage is counted by track and by what ran, since the canary began. Of an agent whose conversations the platform's database does not
-//! hold there is no reading.
+//! Usage is counted by track and by what ran, since the canary began. Of an agent whose conversations the platform's database
+//! does not hold there is no reading.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,8 @@
-//! What was decided about alerts is written to the database, announced by Events and to integrations, and told to the agent controller for
-//! its status.
+//! Decisions about alerts are written to the database, announced by Events and to integrations, and passed to the agent
+//! controller for its status.
 //!
-//! Rows come before Events where an alert begins, as its id is the row's; Events come before rows where it ends. A manager that begins to
-//! lead announces once more what has begun of late. All Events are named after the alert, so that none is there twice.
+//! Rows come before Events where an alert begins, as its id is the row's; Events come before rows where it ends. A manager that
+//! begins to lead announces once more what has begun of late. All Events are named after the alert, so that none is there twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;

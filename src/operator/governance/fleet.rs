@@ -1,4 +1,4 @@
-//! The agents that are looked at, from the caches alone and without parsing one: who is wanted, who takes requests, and which policies
+//! The agents of a pass, from the caches alone and without parsing one: which are wanted, which take requests, and which policies
 //! each is held to.
 
 use std::collections::{BTreeSet, HashMap};

@@ -1,7 +1,8 @@
-//! Messages about alerts for the integrations of the team: who hears of which, and those that are yet to be queued.
+//! Messages about alerts for the integrations of the team: their receivers, and the messages that are yet to be queued.
 //!
-//! They go beside the announcements, by the same order: what has risen and what ends is queued before its row says so, as the next look
-//! would find it again; what begins after its row, which gives it its id. The queue takes each message once, so that it may be told anew.
+//! They are queued beside the announcements, in the same order: a rise and an end before the alert's row says so, as the next
+//! pass would find it again; a beginning after its row, which gives it its id. The queue takes each message once, so that it may
+//! be queued anew.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Asks for the release before, where a policy says so and answers of the present one break it so much more often that it cannot be
-//! chance. It is asked for as people do it, by the Agent's annotation, and once for each release: who deploys the release again means it.
+//! Requests the release before, where a policy says so and answers of the present one break it so much more often that it cannot
+//! be chance. It is requested as users do it, by the Agent's annotation, and once for each release: a user who deploys the
+//! release again means it.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How often policies were broken in the last day, for their statuses.
+//! The number of times that policies were broken in the last day, for their statuses.
 
 use std::collections::{BTreeSet, HashMap};
 

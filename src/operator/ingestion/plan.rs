@@ -1,5 +1,4 @@
-//! What is to be done next about an ingestion, pure: from the Ingestion, what it names, its Job, and what its pod has written to
-//! the database.
+//! The next step of an ingestion, pure: from the Ingestion, what it names, its Job, and what its pod has written to the database.
 
 use std::time::Duration;
 

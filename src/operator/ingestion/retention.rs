@@ -1,4 +1,4 @@
-//! How long ingestions that have ended are kept: each for a time, and of each knowledge base the newest.
+//! Deletes ingestions that have ended: each after its time, and of each knowledge base all but the newest.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is remembered of an Integration while this process leads. Nothing of it has to outlive the process.
+//! State of an Integration while this process leads, in memory. It may be lost with the process.
 
 use std::time::Duration;
 

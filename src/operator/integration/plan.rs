@@ -1,5 +1,4 @@
-//! What is to be done about an Integration next, pure: what keeps it from a test, which host its login is for, and whether a test is
-//! due.
+//! The next step of an Integration, pure: what keeps it from a test, which host its login is for, and whether a test is due.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A team's guardrail policies: what its agents are given of them, and what is to be said of the rest.
+//! A team's guardrail policies: those that its agents are given, and the reasons for the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a Tool names, and what the platform has and allows: without these it is well written and of no use.
+//! The references of a Tool, and what the platform has and allows: a Tool may be well written and yet unusable without these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

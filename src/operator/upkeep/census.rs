@@ -1,4 +1,4 @@
-//! Which agents there are, for those who delete what agents leave behind.
+//! The list of all Agents, for the deletion of what agents leave behind.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

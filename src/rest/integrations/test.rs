@@ -1,5 +1,5 @@
-//! Tests an integration: asks for it by an annotation, as kubectl can, and waits until the status answers. The manager has the team's
-//! worker connect; REST sends nobody anywhere.
+//! Tests an integration: asks for it by an annotation, as kubectl can, and waits until the status answers. The manager has the
+//! team's worker connect; REST connects to no server itself.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,6 +1,6 @@
-//! What agents did in the last day, by the word of the Prometheus server that scrapes them: for a platform without a database.
+//! What agents did in the last day, by the figures of the Prometheus server that scrapes them: for a platform without a database.
 //!
-//! A few instant queries, one after the other, each for all agents at once. Who scrapes sets the labels `namespace` and `agent`
+//! A few instant queries, one after the other, each for all agents at once. The scraper sets the labels `namespace` and `agent`
 //! (docs/monitoring.md), so that no agent can speak for another. The server is one that platform admins name; what it answers is
 //! bounded in bytes and in time all the same, and a redirect is not followed.
 

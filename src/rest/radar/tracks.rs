@@ -1,4 +1,4 @@
-//! The two tracks of an agent with a canary, each with what it runs now: read for one agent at a time, as canaries are few.
+//! The two tracks of an agent with a canary, each with its present version: read for one agent at a time, as canaries are few.
 
 use jiff::Timestamp;
 use slipway_api::Track;

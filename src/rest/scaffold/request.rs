@@ -1,4 +1,4 @@
-//! The body of `POST /scaffold`, and what becomes of it.
+//! The body of `POST /scaffold`, and its conversion to a project.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What a run has found so far, and where it stands.
+//! The results of a run so far, and its progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

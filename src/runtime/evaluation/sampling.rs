@@ -1,5 +1,5 @@
-//! Answers to people, scored after they were given: some percent of those that were stored, one after the other and off the
-//! way of turns. What does not fit the queue, or the day's budget of all pods, is left out and counted.
+//! Scores of answers to users, made after they were given: a percentage of the stored answers, one at a time and outside of
+//! turns. What does not fit the queue, or the day's budget of all pods, is dropped and counted.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Scorers at work: each says of an answer what it can, by itself or by asking the judge.
+//! Runs the scorers: each scores an answer by itself or by asking the judge.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is searched for, from what was asked. A short question often leans on the one before it.
+//! The query for knowledge bases, from the user's question. A short question often depends on the one before it.
 
 /// A question of fewer words is searched for together with the last one.
 const SHORT_WORDS: usize = 8;

@@ -1,4 +1,4 @@
-//! A knowledge base in the model's own hands: `search_<kb>`.
+//! A knowledge base as a tool of the model: `search_<kb>`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
-//! What a turn taught, drawn out by the background model: facts, preferences, instructions. A model's
-//! answer is a stranger's text; only what has the agreed form is taken.
+//! Extracts memories from a turn with the background model: facts, preferences, instructions. A model's answer is not trusted;
+//! only what has the agreed form is taken.
 
 use futures::StreamExt;
 use serde::Deserialize;

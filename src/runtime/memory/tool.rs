@@ -1,4 +1,4 @@
-//! Memory in the model's own hands: what to remember, and what there is to know.
+//! Memory as tools of the model: `remember` stores one, `search_memory` finds them.
 
 use std::future::Future;
 use std::pin::Pin;

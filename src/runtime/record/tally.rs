@@ -1,5 +1,5 @@
-//! What one call of a model has taken: what its provider says, or an estimate until it does. A call
-//! that is cut off has been paid for, too.
+//! The tokens that one call of a model has taken: the provider's figures, or an estimate until they come. A call that is cut off
+//! has been paid for, too.
 
 use slipway_models::{ModelFault, Piece, Usage, tokens};
 

@@ -1,5 +1,5 @@
-//! What a conversation keeps of a turn has a size. The answer comes before what led to it, and of
-//! that the longest tool results give way first.
+//! Bounds for what a conversation keeps of a turn. The answer has priority over the steps that led to it, and of these the
+//! longest tool results are cut first.
 
 use slipway_database::{LONGEST_MESSAGE, NewMessage};
 use slipway_models::{Content, Message};

@@ -1,5 +1,5 @@
-//! What the store knows of a turn: that it began, what there is of its answer, and how it ended. A
-//! conversation belongs to the turn for as long as the lease is there, however the turn ends.
+//! The lease of a turn: the store holds that it began, its partial answer, and how it ended. A conversation belongs to the turn
+//! as long as the lease is there, however the turn ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

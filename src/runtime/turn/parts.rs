@@ -1,4 +1,4 @@
-//! What a stored answer has beside its words: the steps that led to it, for later prompts, and its sources, for those who read
+//! The parts of a stored answer beside its text: the steps that led to it, for later prompts, and its sources, for those who read
 //! the conversation. An answer without sources has its steps alone, as a list.
 
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
-//! What the model is shown: who it is, what it may use, what it remembers, and as much of the
-//! conversation as fits its window.
+//! The prompt of the model: instructions, tools, memories, and as much of the conversation as fits its window.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A turn for a case of an evaluation. Nobody listens to it and nothing of it is kept. Tools that may change something are not
+//! A turn for a case of an evaluation. It has no listener and nothing of it is stored. Tools that may change something are not
 //! called: their results stand in the case.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! What a turn finds in knowledge bases: searched for, looked at by the guards like all that comes in, told to the listener,
-//! and kept for the record. A base that does not answer is told too, and ends nothing.
+//! Retrieval in a turn: knowledge bases are searched, the guards look at the passages as at all that comes in, and the listener
+//! and the record are told. A base that does not answer is told too, and ends nothing.
 
 use slipway_database::Role;
 use slipway_guards::Side;

@@ -1,4 +1,4 @@
-//! The ConfigMap with the runtime's variables, and the one with what was seen of its tools.
+//! The ConfigMap with the runtime's variables, and the ConfigMap with the lists of tools that servers were first seen to offer.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;

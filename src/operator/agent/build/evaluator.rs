@@ -1,6 +1,6 @@
-//! The pod that evaluates an agent with an image of its own: the platform's runtime, which is told of the agent what it takes to judge
-//! its answers, and has the keys of the agent's Secrets, as a judge is asked with them. It has nothing of the agent's tools, skills and
-//! knowledge bases, and no identity of a cloud.
+//! The pod that evaluates an agent with an image of its own. It runs the platform's runtime, with what it takes to judge that
+//! agent's answers and with the keys of the agent's Secrets, which the judge is asked with. It has none of the agent's tools,
+//! skills and knowledge bases, and no identity of a cloud.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use slipway_api::agent::RUNTIME_SECRET;

@@ -1,5 +1,5 @@
-//! What is written to an Agent and beside it to end a canary or to have it evaluated. All patches hold only for the Agent as it was
-//! decided on: after a change by others it is decided anew.
+//! Writes to an Agent, and beside it, that end a canary or have it evaluated. Each patch holds only for the Agent as it was when
+//! the decision was made: after a change by others the decision is made anew.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::api::{Api, Patch};

@@ -1,7 +1,7 @@
-//! What becomes of a canary, from the Agent and what was seen. Pure.
+//! Decides about a canary, from the Agent and what was gathered. Pure.
 //!
-//! Reasons count in one order: what was asked for, what stops the agent, what is wrong, what a gate waits for, what the pods can take,
-//! and last what analysis says. A patch of the spec comes back as a spec without a canary, of which [`ending`](super::ending) publishes the
+//! Reasons have one order of precedence: a request by a user, what stops the agent, faults, a gate, the capacity of the pods, and
+//! last the analysis. A patch of the spec comes back as a spec without a canary, and [`ending`](super::ending) publishes the
 //! Event: a canary ends the same way by REST, kubectl, analysis and a change of the spec.
 
 mod analysis;

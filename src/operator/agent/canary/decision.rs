@@ -1,4 +1,4 @@
-//! What is decided of a canary: its status, its Events, and what is written besides.
+//! A decision about a canary: its status, its Events, and the writes besides.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! How a canary ends: an Event says who ended it, a promotion waits until the stable track runs it, and users are taken away before
-//! its pods are. Pure.
+//! The end of a canary: an Event says who ended it, a promotion waits until the stable track runs its content, and users are
+//! taken away before its pods are. Pure.
 
 use std::time::Duration;
 

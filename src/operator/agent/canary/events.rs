@@ -1,4 +1,4 @@
-//! The Events of a canary. Each is there once, also where a manager is killed while it publishes.
+//! The Events of a canary. Each is published once, also where a manager is killed while it publishes.
 
 use kube::Resource;
 use serde_json::{Value, json};

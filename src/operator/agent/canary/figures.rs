@@ -1,4 +1,4 @@
-//! What people see of what was measured of a track.
+//! The measurements of a track as users see them, rounded.
 
 use slipway_api::canary::TrackFigures;
 use slipway_database::LATENCY_BOUNDS_MS;

@@ -1,4 +1,4 @@
-//! All that is decided by of a canary, read from the caches.
+//! Reads from the caches everything that a decision about a canary needs.
 
 use jiff::Timestamp;
 use kube::Resource;

@@ -1,4 +1,4 @@
-//! What of a canary there should be, by the spec and by how the canary stood last.
+//! The workload that a canary should have, by the spec and by its last status.
 
 use slipway_api::canary::CanaryPhase;
 use slipway_api::{Agent, AgentSpec, Canary, CanaryStatus};

@@ -1,4 +1,4 @@
-//! What a gate keeps from an Agent's pods: a change whose release waits for its evaluation, or was rejected by it.
+//! Changes that a gate keeps from an Agent's pods: their release waits for its evaluation, or was rejected by it.
 
 use kube::Resource;
 use slipway_api::condition::APPROVED;

@@ -1,5 +1,5 @@
-//! What kubelet says of a pod that does not get as far as a container: a sandbox that cannot be made, a volume that cannot
-//! be mounted. No pod's status has these words, only Events of the pod.
+//! Messages of kubelet about a pod that does not get as far as a container: a sandbox that cannot be made, a volume that cannot
+//! be mounted. They are in Events of the pod, and in no pod's status.
 
 use std::time::Duration;
 

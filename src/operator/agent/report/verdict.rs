@@ -1,8 +1,8 @@
-//! Where an agent stands, in one word, a reason and a sentence. Pure: from the Agent and what was observed of it.
+//! The verdict on an agent: one word, a reason and a sentence. Pure: from the Agent and what was observed of it.
 //!
-//! `Ready` answers whether the agent serves, `Motion` whether its pods are what the spec says: on the way there
-//! (`Reconciling`), or not getting there by themselves (`Stalled`). Stalled agents are not ready even while old pods serve,
-//! as kstatus has it; `Available` and the phase tell that these do.
+//! `Ready` answers whether the agent serves, `Motion` whether its pods are what the spec says: on the way there (`Reconciling`),
+//! or not getting there by themselves (`Stalled`). Stalled agents are not ready even while old pods serve, as kstatus has it;
+//! `Available` and the phase tell that these do.
 
 use slipway_api::Agent;
 use slipway_api::agent::Phase;

@@ -1,5 +1,5 @@
-//! What an Agent says that does not come to what its author may believe. Nothing of it stops the agent; each is a
-//! condition of its own, there only while there is something to say.
+//! Fields of an Agent that do not have the effect that their author may expect. None of them stops the agent; each is a condition
+//! of its own, which is there only while it applies.
 
 use slipway_api::Agent;
 use slipway_api::agent::Storage;

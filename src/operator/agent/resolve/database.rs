@@ -1,4 +1,4 @@
-//! Storage, and the knowledge bases that lie beside it. Passwords go to the pod past the ConfigMap.
+//! Storage, and the database of knowledge bases beside it. Passwords reach pods from Secrets, never by the ConfigMap.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What the platform's own image would refuse at its start, told before a pod rolls. Another image may bring tools,
-//! models and strategies of its own: of it nothing is judged here.
+//! Settings that the platform's own image would refuse at its start, reported before a pod rolls. Another image may bring tools,
+//! models and strategies of its own, so that nothing of it is checked here.
 
 use std::collections::BTreeSet;
 

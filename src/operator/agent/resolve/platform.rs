@@ -1,4 +1,4 @@
-//! What every agent is told of the platform around it, as far as there is anything to tell.
+//! The variables about the platform that every agent gets, as far as they are set.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! How many of an agent's answers are scored, and how. Nothing of it is told to an agent that samples none: a change of its
-//! judge or risk profile restarts no pod for what nobody asked for.
+//! The share of an agent's answers that is scored, and how. An agent that samples none gets none of these variables, so that a
+//! change of its judge or risk profile restarts no pod.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The Secrets that an Agent uses: that they exist, that it may, and a hash that moves when they do.
+//! The Secrets that an Agent uses: whether they exist, whether it may use them, and a hash that changes when they do.
 
 use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::agent::{AGENT_ENV, AgentSpec};

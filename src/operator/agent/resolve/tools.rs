@@ -1,5 +1,5 @@
-//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones; and what `RUNTIME_TOOL_DIGESTS`
-//! tells whichever pod starts next, the lists of tools that servers were seen to offer first.
+//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones; and `RUNTIME_TOOL_DIGESTS`, the lists
+//! of tools that servers were first seen to offer, for pods that start later.
 
 use std::collections::BTreeMap;
 

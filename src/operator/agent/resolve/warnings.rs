@@ -1,5 +1,5 @@
-//! What an Agent that runs the platform's own image would come upon only in a chat: a model without key or address, tools
-//! that are never called, costs that nobody can count. The agent runs all the same. Of other images nothing is known.
+//! Problems that an Agent with the platform's own image would meet only in a chat: a model without key or address, tools that are
+//! never called, costs that nobody can count. The agent runs all the same. Of other images nothing is known.
 
 use slipway_api::agent::{AgentSpec, Guard, Strategy};
 use slipway_api::condition::{Finding, MODEL_CONFIGURED, SPENDING_COUNTED, TOOLS_UNUSED};

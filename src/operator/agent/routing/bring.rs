@@ -1,5 +1,5 @@
-//! Makes what leads to an Agent be as it should, whatever stands in the way of its workloads. What cannot be made is told in the status
-//! and tried again at the next resync: a webhook of others that is away keeps no agent from its pods.
+//! Writes the routes to an Agent, independently of its workloads. A failure is reported in the status and tried again at the next
+//! resync: a webhook of others that is away keeps no agent from its pods.
 
 use std::collections::HashSet;
 

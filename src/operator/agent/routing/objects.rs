@@ -1,4 +1,4 @@
-//! The objects themselves, in the words of the Gateway API and of Istio. Only the port for users is led to; the platform's own is not.
+//! The objects of the Gateway API and of Istio. They lead to the port for users only, and never to the platform's own.
 
 use kube::Resource;
 use serde_json::{Value, json};

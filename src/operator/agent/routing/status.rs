@@ -1,4 +1,4 @@
-//! What the status says of what leads to an Agent: whether a Gateway does, and who sends a canary its share.
+//! The routes to an Agent in its status: whether a Gateway leads to it, and which component sends a canary its share.
 
 use kube::ResourceExt;
 use slipway_api::canary::{Carrier, CarrierName};

@@ -1,4 +1,4 @@
-//! What MLflow is sent of a run, pure.
+//! The content of a run for MLflow, pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a run found case by case: a pod of the agent tells it for an hour, the platform's database has it for a month.
+//! The results of a run case by case: a pod of the agent has them for an hour, the platform's database for a month.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! What an agent with an image of its own has told with an answer. It need not tell which tools it called, nor what it retrieved: of
-//! that nothing is guessed, and scorers that would have to know it do not run. Whatever is not as the contract has it counts as not told.
+//! The answer of an agent with an image of its own, as far as it can be scored. The agent need not report which tools it called,
+//! nor what it retrieved: nothing is guessed, and scorers that need it do not run. What does not follow the contract counts as
+//! not reported.
 
 use std::collections::HashMap;
 

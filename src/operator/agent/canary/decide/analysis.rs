@@ -1,4 +1,4 @@
-//! What follows for a canary that serves from what was measured of it.
+//! Decisions that follow from the measurements of a canary that serves.
 
 use slipway_api::canary::{CanaryAnalysis, CanaryPhase, Promotion};
 use slipway_api::{CanaryStatus, labels};

@@ -1,4 +1,5 @@
-//! What ends a canary: somebody's word, or Slipway itself. It ends in the spec, or by its status where the spec is not Slipway's to write.
+//! The ends of a canary, by a user or by Slipway. It is ended in the spec, or by its status where the spec is not Slipway's to
+//! write.
 
 use slipway_api::canary::CanaryPhase;
 use slipway_api::condition::{CANARY_READY, Finding};
