@@ -12,6 +12,9 @@ use slipway_e2e::ROOT;
 const PAGE: &str = "ARCHITECTURE.md";
 /// What a path from the repository's root begins with; other names of files are of some folder in `src`.
 const ROOMS: [&str; 9] = ["src/", "docs/", "hack/", "e2e/", "bench/", "peers/", "crds/", "config/", "templates/"];
+/// The walks whose length is bounded, with the number of files that each may name.
+const WALKS: [(&str, usize); 3] = [("An Agent to its pod", 15), ("A chat message", 20), ("A change to its release", 20)];
+const GLOSSARY_LINES_MAX: usize = 15;
 /// Crates whose modules form no cycle.
 const ACYCLIC: [&str; 2] = ["operator", "releases"];
 
@@ -160,6 +163,21 @@ fn every_file_that_the_page_names_is_there() {
     let missing: Vec<&String> = names.iter().filter(|name| !is_there(name)).collect();
     assert!(missing.is_empty(), "{PAGE} names what is not there: {missing:?}");
     assert!(!is_there("src/operator/nothing.rs") && !is_there("nothing.rs"));
+}
+
+#[test]
+fn walks_and_glossary_are_short() {
+    let page = read(&root(PAGE));
+    for (title, most) in WALKS {
+        let head = format!("**{title}.**");
+        let walk = page.split("\n\n").find(|part| part.starts_with(&head)).unwrap_or_else(|| panic!("{PAGE} has no walk {head}"));
+        let names = named(walk);
+        assert!((10..=most).contains(&names.len()), "{title}: {} files of at most {most}: {names:?}", names.len());
+    }
+    let words = page.split("\n## Words\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
+    // Without the head of the table, and the line below it.
+    let count = words.lines().filter(|line| line.starts_with('|')).skip(2).count();
+    assert!((5..=GLOSSARY_LINES_MAX).contains(&count), "the glossary has {count} lines of at most {GLOSSARY_LINES_MAX}");
 }
 
 #[test]
