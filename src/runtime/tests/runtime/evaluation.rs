@@ -302,7 +302,12 @@ fn an_agent_that_gives_no_answer_is_not_asked_all_cases() {
     // With an answer it takes more than a tenth of all.
     let report = platform.run(&request(2, &json!(["safety"]), &silent(1)));
     assert_eq!((&report["status"], &report["finished"]), (&json!("completed"), &json!(12)), "{report}");
-    assert_eq!(report["results"].as_array().unwrap().iter().filter(|result| result["error"].is_string()).count(), 11, "{report}");
+    let unanswered = |report: &Value| report["results"].as_array().unwrap().iter().filter(|result| result["error"].is_string()).count();
+    assert_eq!(unanswered(&report), 11, "{report}");
+    // One that answers most cases is asked all of them.
+    let input = |case: usize| if case % 3 == 2 { "sleep 5000\ntext late" } else { "text hm" };
+    let report = platform.run(&request(3, &json!(["safety"]), &inputs((0..27).map(|case| input(case).to_owned()))));
+    assert_eq!((&report["status"], &report["finished"], unanswered(&report)), (&json!("completed"), &json!(27), 9), "{report}");
 }
 
 #[test]
