@@ -225,7 +225,6 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
     assert_eq!(again.remove_unseen(false).await.unwrap(), Removal::Removed(3));
     let left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|document| document.key).collect();
     assert_eq!(left, ["a", "z"]);
-    assert_eq!(base.remove_keys("drive", &["a", "z"]).await.unwrap(), 1, "of another source nothing goes");
 }
 
 #[tokio::test]
@@ -445,7 +444,7 @@ async fn a_team_has_no_more_documents_and_chunks_than_its_quota() {
     second.fail_document(&meta("c", "2"), "broken").await.unwrap();
     full(base(docs).begin_upload("new.pdf", "application/pdf").await, "3 documents");
     // What is counted is what is there, whatever came and went.
-    assert_eq!(base(more).remove_keys("s3", &["c"]).await.unwrap(), 1);
+    assert_eq!(second.remove_gone(&["c"]).await.unwrap(), Removal::Removed(1));
     base(docs).begin_upload("new.pdf", "application/pdf").await.unwrap();
     platform.admin.drop_base(&spec("a", docs, 1).uid).await.unwrap();
     let mut raw = platform.raw().await;
@@ -453,7 +452,7 @@ async fn a_team_has_no_more_documents_and_chunks_than_its_quota() {
     assert_eq!(raw.one(counted).await, format!("{} 1 1", spec("a", more, 1).uid));
     put(&second, "f", 9).await.unwrap();
     // Two that write at once do not both take the last place.
-    base(more).remove_keys("s3", &["f"]).await.unwrap();
+    assert_eq!(second.remove_gone(&["f"]).await.unwrap(), Removal::Removed(1));
     let other = begin(&base(more), "three", "drive").await;
     let (one, two) = tokio::join!(put(&second, "g", 5), put(&other, "h", 5));
     assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
