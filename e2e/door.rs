@@ -108,8 +108,9 @@ pub(crate) fn token(namespace: &str, account: &str, audiences: &[&str]) -> Optio
 }
 
 /// Deletes what is at this path, an object or all of a list, if it is there, and does not wait.
-pub(crate) fn delete(path: &str) {
-    let _ = door().whole("DELETE", path).json(&json!({"propagationPolicy": "Background"})).try_send();
+pub(crate) fn delete(path: &str) -> Option<()> {
+    let reply = door().whole("DELETE", path).json(&json!({"propagationPolicy": "Background"})).try_send().ok()?;
+    matches!(reply.status, 200 | 202 | 404).then_some(())
 }
 
 /// The arguments of a `kubectl get`, or of a `kubectl patch --type=merge`.

@@ -183,9 +183,13 @@ impl Team {
 
     fn discard(&self) {
         for kind in KINDS.split(',') {
-            door::delete(&format!("{OURS}/namespaces/{}/{kind}", self.namespace));
+            if door::delete(&format!("{OURS}/namespaces/{}/{kind}", self.namespace)).is_none() {
+                self.kubectl(format!("delete {kind} --all --wait=false")).run();
+            }
         }
-        door::delete(&format!("{OURS}/teams/{}", self.slug));
+        if door::delete(&format!("{OURS}/teams/{}", self.slug)).is_none() {
+            kubectl(format!("delete team {} --ignore-not-found --wait=false", self.slug)).run();
+        }
     }
 
     /// Where to look when a test has failed: what a user would look at.

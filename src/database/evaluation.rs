@@ -89,6 +89,25 @@ impl Store {
         })
         .await
     }
+
+    /// Deletes the results of a run that are not by the digest of their place: those of an attempt before, and of cases that there are
+    /// no more. The digests are those of all cases, by their places. Returns how many results there were.
+    pub async fn delete_other_evaluation_results(&self, run: &str, digests: &[Vec<u8>]) -> Result<u64, Fault> {
+        const DELETE: &str = "
+            DELETE FROM slipway.evaluation_results AS r
+            WHERE r.team = $1 AND r.agent_id = $2 AND r.run = $3 AND NOT EXISTS (
+                SELECT FROM unnest($4::bytea[]) WITH ORDINALITY AS d (digest, nth)
+                WHERE d.nth - 1 = r.place AND d.digest = r.digest)";
+        id::check("run id", run)?;
+        let digests: Vec<&[u8]> = digests.iter().map(Vec::as_slice).collect();
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let deleted = ask(DELETE).bind(&self.team).bind(&self.agent).bind(run).bind(digests).execute(&mut *work).await?;
+            work.commit().await?;
+            Ok(deleted.rows_affected())
+        })
+        .await
+    }
 }
 
 impl Tenants {

@@ -3,9 +3,9 @@
 
 use crate::wire::CaseResult;
 
-/// The number of cases without an answer that may end a run. Of an agent that answers nine cases of ten, as a verdict takes, the first eight are
-/// all without one in a run of a hundred million. The number is more than the cases under way at once, so that a model which has yet to load
-/// does not decide.
+/// The least number of cases without an answer that ends a run. Of an agent that answers nine cases of ten, as a verdict takes, the
+/// first eight are all without one in a run of a hundred million. It is more than the cases under way at once, so that a model which
+/// has yet to load does not decide.
 pub const SILENT_CASES: usize = 8;
 
 /// How many of the cases that have their result have no answer.
@@ -34,16 +34,17 @@ impl Silence {
         is_over_a_tenth(self.unanswered, total)
     }
 
-    /// Whether a run of `total` cases ends though some have no result yet: too many have no answer, or none of the first has one and
-    /// [`SILENT_CASES`] of these would have none if they were asked again.
+    /// Whether a run of `total` cases ends though some have no result yet. [`SILENT_CASES`] and more than half of those that finished
+    /// have no answer; and either they are too many for a verdict, or no case was answered and as many of them would have no answer if
+    /// they were asked again. An agent that answers every other case is asked all of them.
     pub fn ends(self, total: usize) -> bool {
-        let is_sure = self.is_mute() || self.unanswered >= SILENT_CASES && self.is_too_much(total);
-        self.finished < total && is_sure
+        let is_silent = self.unanswered >= SILENT_CASES && is_most(self.unanswered, self.finished);
+        self.finished < total && is_silent && (self.is_too_much(total) || self.is_mute())
     }
 
-    /// Whether another run of `total` cases would end the same way.
-    pub fn lasts(self, total: usize) -> bool {
-        self.is_mute() || is_over_a_tenth(self.lasting, total) || self.lasting == self.unanswered
+    /// Whether another run would end the same way: most of the cases that finished would have no answer in it either.
+    pub fn lasts(self) -> bool {
+        is_most(self.lasting, self.finished)
     }
 
     fn is_mute(self) -> bool {
@@ -53,6 +54,10 @@ impl Silence {
 
 fn is_over_a_tenth(part: usize, total: usize) -> bool {
     part.saturating_mul(10) > total
+}
+
+fn is_most(part: usize, total: usize) -> bool {
+    part.saturating_mul(2) > total
 }
 
 #[cfg(test)]
@@ -69,35 +74,53 @@ mod tests {
             (1000, 9, 8, 8, false, true),
             (1000, 9, 9, 8, true, true),
             // A model or a pod that is away may be back.
-            (1000, 8, 8, 7, false, false),
+            (1000, 8, 8, 7, false, true),
+            (1000, 30, 30, 8, true, false),
             (1000, 100, 100, 0, false, false),
             (1000, 101, 101, 0, true, false),
             // A tenth is borne.
-            (1000, 900, 100, 100, false, true),
-            (1000, 900, 101, 101, true, true),
-            (1000, 900, 120, 100, true, false),
-            (1000, 900, 120, 101, true, true),
+            (1000, 150, 100, 100, false, true),
+            (1000, 150, 101, 101, true, true),
+            (1000, 150, 101, 75, true, false),
+            (1000, 150, 101, 76, true, true),
+            // Where half of the cases are answered, all are asked, however many have no answer.
+            (1000, 16, 8, 8, false, false),
+            (1000, 201, 101, 101, true, true),
+            (1000, 202, 101, 101, false, false),
+            (1000, 900, 101, 101, false, false),
+            (1000, 900, 450, 450, false, false),
+            (1000, 900, 451, 451, true, true),
+            (20, 15, 8, 8, true, true),
+            (20, 16, 8, 8, false, false),
+            (79, 15, 8, 8, true, true),
+            (79, 40, 8, 8, false, false),
             // A few cases are not worth the trouble.
             (20, 7, 7, 7, false, true),
             (20, 10, 8, 0, true, false),
-            (79, 40, 8, 8, true, true),
-            (80, 40, 8, 8, false, true),
+            (80, 15, 8, 8, false, true),
             // Nothing is left to end.
             (8, 8, 8, 8, false, true),
-            (0, 0, 0, 0, false, true),
+            (20, 20, 11, 11, false, true),
+            (20, 20, 10, 10, false, false),
+            (0, 0, 0, 0, false, false),
         ] {
             let silence = Silence { finished, unanswered, lasting };
-            assert_eq!((silence.ends(total), silence.lasts(total)), (ends, lasts), "{silence:?} of {total}");
+            assert_eq!((silence.ends(total), silence.lasts()), (ends, lasts), "{silence:?} of {total}");
         }
     }
 
     #[test]
-    fn what_ends_early_is_too_much_at_the_end() {
+    fn what_ends_early_is_mostly_silent_and_allows_no_verdict() {
         let total = 200;
         for unanswered in 0..=total {
             for finished in unanswered..=total {
-                let silence = Silence { finished, unanswered, lasting: 0 };
-                assert!(!silence.ends(total) || silence.is_too_much(total), "{silence:?}");
+                for lasting in [0, unanswered / 2, unanswered] {
+                    let silence = Silence { finished, unanswered, lasting };
+                    if silence.ends(total) {
+                        assert!(unanswered >= SILENT_CASES && finished - unanswered < unanswered, "{silence:?}");
+                        assert!(silence.is_too_much(total) || unanswered == finished && lasting >= SILENT_CASES, "{silence:?}");
+                    }
+                }
             }
         }
     }

@@ -220,6 +220,10 @@ async fn without_score(call: &Call, asked: GateCall, subject: &GateSubject, next
     let waits = |message: String| Answered::shut("no_score", message);
     match next {
         GateNext::Nothing => waits("No score yet".to_owned()),
+        GateNext::Unanswered(run) => {
+            let run = ids::evaluation_run(&run);
+            waits(format!("No score yet; the agent gave evaluation {run} no answers, and it is not repeated"))
+        }
         GateNext::Runs(run) => waits(format!("No score yet; evaluation {} is under way", ids::evaluation_run(&run))),
         GateNext::Make(run) => match begin(&call.context, &asked, subject, &run).await {
             Ok(()) => {

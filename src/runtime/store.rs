@@ -130,6 +130,12 @@ impl Store {
         store.keep_evaluation_result(run, kept).await
     }
 
+    /// Deletes the results of an evaluation that are not by the digests of its cases. Returns how many there were.
+    pub(crate) async fn delete_other_evaluation_results(&self, run: &str, digests: &[Vec<u8>]) -> Result<u64, Fault> {
+        let Self::Postgresql(store) = self else { return Ok(0) };
+        store.delete_other_evaluation_results(run, digests).await
+    }
+
     /// Whether one more answer may be scored today; none without a database.
     pub(crate) async fn claim_sample(&self, most: u32) -> Result<bool, Fault> {
         let Self::Postgresql(store) = self else { return Ok(false) };

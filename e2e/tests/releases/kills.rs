@@ -106,8 +106,9 @@ fn killed_everywhere(test: &str, pinned: bool, when: When) {
     }
 }
 
-/// The same for changes that a gate holds until they have passed: each is evaluated once, and then active.
-fn killed_in_a_gate(test: &str, when: When) {
+/// Begins with an agent behind a gate whose first release is active, and without a state role: `rounds` starts those that are killed.
+fn behind_a_gate(test: &str, rounds: impl FnOnce(&Gate, &Path, &Team, &Agent)) {
+    // In the order in which they are given back, the last first.
     let Ground { team, folder, _without, state } = Ground::gated(test);
     let gate = Gate::before_the_cluster();
     let mut spec = gated(1);
@@ -115,21 +116,28 @@ fn killed_in_a_gate(test: &str, when: When) {
     let agent = team.agent("helper", &spec);
     runs(&agent, 1);
     drop(state);
-    for (write, made) in (1..).zip(2..) {
-        change(&agent, &format!("{when:?} {write}"), false);
-        let died = finish(&gate, folder.path(), &team, &agent, made, (write, when));
-        let state = State::with(&team, folder.path(), &team.namespace, &HEURISTIC);
-        runs(&agent, made);
-        let killed = format!("killed {when:?} write {write} of {:?}", gate.writes());
-        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, {killed}");
-        decided(&team, &state, (made, made), &killed);
-        drop(state);
-        fsck(folder.path(), &team);
-        if !died {
-            assert!(write > 5, "a release that waits takes more than {:?}", gate.writes());
-            break;
+    rounds(&gate, folder.path(), &team, &agent);
+}
+
+/// The same for changes that a gate holds until they have passed: each is evaluated once, and then active.
+fn killed_in_a_gate(test: &str, when: When) {
+    behind_a_gate(test, |gate, folder, team, agent| {
+        for (write, made) in (1..).zip(2..) {
+            change(agent, &format!("{when:?} {write}"), false);
+            let died = finish(gate, folder, team, agent, made, (write, when));
+            let state = State::with(team, folder, &team.namespace, &HEURISTIC);
+            runs(agent, made);
+            let killed = format!("killed {when:?} write {write} of {:?}", gate.writes());
+            assert_eq!(versions(&state, team).len() as u64, made, "one change is one version, {killed}");
+            decided(team, &state, (made, made), &killed);
+            drop(state);
+            fsck(folder, team);
+            if !died {
+                assert!(write > 5, "a release that waits takes more than {:?}", gate.writes());
+                break;
+            }
         }
-    }
+    });
 }
 
 /// Waits until history and cluster say that a version was decided on by its only evaluation, and that the other one is active.
@@ -252,34 +260,28 @@ fn gated_changes_survive_a_kill_after_every_write() {
 /// One change that passes and one that fails, by many state roles: a round for each write, as after it, would take a candidate each.
 #[test]
 fn gated_changes_survive_a_kill_before_every_write() {
-    // In the order in which they are given back, the last first.
-    let Ground { team, folder, _without, state } = Ground::gated("gate-kills-before");
-    let gate = Gate::before_the_cluster();
-    let mut spec = gated(1);
-    spec["storage"] = json!("memory");
-    let agent = team.agent("helper", &spec);
-    runs(&agent, 1);
-    drop(state);
-    let comes_to = |(made, active): (u64, u64), kills: &[String], reasons: &[&str]| {
-        let state = State::with(&team, folder.path(), &team.namespace, &HEURISTIC);
-        let killed = format!("killed before {kills:#?}");
-        decided(&team, &state, (made, active), &killed);
-        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, {killed}");
-        told_once(&team, made, reasons);
-        drop(state);
-        fsck(folder.path(), &team);
-        assert!(kills.len() > 5, "a release that waits takes more than {kills:#?}");
-    };
-    change(&agent, "good", false);
-    let kills = killed_before_each(&gate, folder.path(), &team, || agent.get()["status"]["activeRelease"] == 2);
-    comes_to((2, 2), &kills, &["ReleasePending", "ReleaseApproved"]);
-    // No answer is worth so much.
-    agent.patch(&json!({"systemPrompt": "bad", "governance": {"minQualityScore": 100}}));
-    let kills = killed_before_each(&gate, folder.path(), &team, || {
+    behind_a_gate("gate-kills-before", |gate, folder, team, agent| {
+        let comes_to = |(made, active): (u64, u64), kills: &[String], reasons: &[&str]| {
+            let state = State::with(team, folder, &team.namespace, &HEURISTIC);
+            let killed = format!("killed before {kills:#?}");
+            decided(team, &state, (made, active), &killed);
+            assert_eq!(versions(&state, team).len() as u64, made, "one change is one version, {killed}");
+            told_once(team, made, reasons);
+            drop(state);
+            fsck(folder, team);
+            assert!(kills.len() > 5, "a release that waits takes more than {kills:#?}");
+        };
+        change(agent, "good", false);
+        let kills = killed_before_each(gate, folder, team, || agent.get()["status"]["activeRelease"] == 2);
+        comes_to((2, 2), &kills, &["ReleasePending", "ReleaseApproved"]);
+        // No answer is worth so much.
+        agent.patch(&json!({"systemPrompt": "bad", "governance": {"minQualityScore": 100}}));
+        let kills = killed_before_each(gate, folder, team, || {
+            let now = agent.get();
+            now["spec"]["systemPrompt"] == "good" && now["status"]["pendingRelease"].is_null()
+        });
+        comes_to((3, 2), &kills, &["ReleasePending", "ReleaseRejected", "ReleaseReverted"]);
         let now = agent.get();
-        now["spec"]["systemPrompt"] == "good" && now["status"]["pendingRelease"].is_null()
+        assert_eq!((&now["spec"]["governance"]["minQualityScore"], &now["status"]["activeRelease"]), (&json!(1), &json!(2)), "{now:#}");
     });
-    comes_to((3, 2), &kills, &["ReleasePending", "ReleaseRejected", "ReleaseReverted"]);
-    let now = agent.get();
-    assert_eq!((&now["spec"]["governance"]["minQualityScore"], &now["status"]["activeRelease"]), (&json!(1), &json!(2)), "{now:#}");
 }

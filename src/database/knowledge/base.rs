@@ -128,7 +128,9 @@ impl KnowledgeBase {
 
     /// Whether there was such a document. From then on nothing of it is found.
     pub async fn remove_document(&self, document_id: &str) -> Result<bool, Fault> {
-        Ok(self.remove(None, None, &[document_id]).await? > 0)
+        let removed = self.hide(None, &[document_id]).await?;
+        self.sweep().await?;
+        Ok(removed > 0)
     }
 
     /// Removes all documents of a source; how many there were. From then on nothing of them is found, and [`Self::sweep`] deletes
@@ -136,7 +138,7 @@ impl KnowledgeBase {
     pub async fn remove_source(&self, source: &str) -> Result<u64, Fault> {
         let mut removed = 0;
         loop {
-            let batch = self.hide(Some(source), None, &[]).await?;
+            let batch = self.hide(Some(source), &[]).await?;
             removed += batch;
             if batch == 0 {
                 return Ok(removed);
@@ -144,15 +146,9 @@ impl KnowledgeBase {
         }
     }
 
-    pub(super) async fn remove(&self, source: Option<&str>, keys: Option<&[&str]>, ids: &[&str]) -> Result<u64, Fault> {
-        let removed = self.hide(source, keys, ids).await?;
-        self.sweep().await?;
-        Ok(removed)
-    }
-
-    /// Removes documents, and leaves their chunks to a sweep.
-    async fn hide(&self, source: Option<&str>, keys: Option<&[&str]>, ids: &[&str]) -> Result<u64, Fault> {
-        let question = ask("SELECT slipway.remove_documents($1, $2, $3, $4) AS removed").bind(&*self.kb).bind(source).bind(keys).bind(ids);
+    /// Removes documents, some of a whole source at once, and leaves their chunks to a sweep.
+    async fn hide(&self, source: Option<&str>, ids: &[&str]) -> Result<u64, Fault> {
+        let question = ask("SELECT slipway.remove_documents($1, $2, NULL, $3) AS removed").bind(&*self.kb).bind(source).bind(ids);
         self.count(question, "removed").await
     }
 

@@ -201,17 +201,6 @@ impl Ingestion {
     }
 }
 
-impl KnowledgeBase {
-    /// Documents that the source says are gone; how many there were.
-    pub async fn remove_keys(&self, source: &str, keys: &[&str]) -> Result<u64, Fault> {
-        let mut removed = 0;
-        for keys in keys.chunks(KEYS) {
-            removed += self.remove(Some(source), Some(keys), &[]).await?;
-        }
-        Ok(removed)
-    }
-}
-
 /// The outcome of one statement that removes.
 pub(super) fn removal(rows: &[PgRow]) -> Result<Removal, Fault> {
     let row = rows.first().ok_or_else(|| Fault::Broken("a removal had no outcome".to_owned()))?;

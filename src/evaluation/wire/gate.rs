@@ -82,6 +82,8 @@ pub enum GateNext {
     Runs(String),
     /// By a new EvaluationRun of this name.
     Make(String),
+    /// By no further run of this content: the agent gave this EvaluationRun no answers, and would give another one none.
+    Unanswered(String),
     /// By nothing that is begun here.
     Nothing,
 }

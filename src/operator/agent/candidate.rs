@@ -80,6 +80,8 @@ mod tests {
     use crate::caches::child::Child;
     use crate::testing::context_of;
 
+    const CANDIDATE: &str = "helper-candidate";
+
     #[test]
     fn a_run_is_what_the_state_role_believes() {
         let agent = agent_of("systemPrompt: raw, governance: {minQualityScore: 1, evalDataset: easy}");
@@ -93,6 +95,66 @@ mod tests {
         assert_eq!(made.spec, gate::run_spec("helper-v2", Some(&active), &held.release.artifact));
         assert_eq!((made.spec.min_quality_score, made.spec.dataset.as_deref()), (Some(80), Some("hard")));
         assert_eq!((made.name_any(), made.owner_references()[0].uid.as_str()), (gate::run_name("r2", 1), "r2"));
+    }
+
+    /// An agent whose first release waits, as the caches have it.
+    fn waiting(context: &Context) -> (Agent, HeldRelease) {
+        let mut agent = agent_of("systemPrompt: new, governance: {minQualityScore: 60}");
+        let held = HeldRelease { run: gate::run_name("r1", 1), release: release_of(&agent, 1).into() };
+        let pending = AgentStatus { pending_release: Some(1), pending_evaluation: Some(held.run.clone()), ..AgentStatus::default() };
+        agent.status = Some(pending);
+        context.caches.held.insert(Key::new("team-a", "helper"), held.clone());
+        (agent, held)
+    }
+
+    /// The caches have the candidate's Deployment, and so many pods of it can be used.
+    fn has_pods(context: &Context, available: i32) {
+        let owner = json!({"apiVersion": "v1", "kind": "Agent", "name": "helper", "uid": "u", "controller": true});
+        let deployment: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": CANDIDATE, "ownerReferences": [owner]},
+            "spec": {"replicas": 1},
+            "status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": available, "availableReplicas": available},
+        }))
+        .unwrap();
+        let child = Child::look(&deployment, None, || None, "");
+        context.caches.children(ChildKind::Deployment).insert(Key::new("team-a", CANDIDATE), child);
+    }
+
+    /// What became of the candidate's Deployment.
+    fn of(outcome: Outcome) -> [(ChildKind, String, Outcome); 1] {
+        [(ChildKind::Deployment, CANDIDATE.to_owned(), outcome)]
+    }
+
+    #[tokio::test]
+    async fn two_managers_make_one_run() {
+        let asked = Arc::new(Mutex::new(Vec::<(String, u16)>::new()));
+        let store = asked.clone();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let store = store.clone();
+            async move {
+                assert_eq!(request.method(), http::Method::POST);
+                let run: Value = serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap();
+                let name = run["metadata"]["name"].as_str().unwrap().to_owned();
+                let is_there = store.lock().unwrap().iter().any(|(made, _)| *made == name);
+                let (status, answer) = if is_there {
+                    (409, json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "message": "it is there", "code": 409}))
+                } else {
+                    (201, run)
+                };
+                store.lock().unwrap().push((name, status));
+                Ok::<_, Infallible>(http::Response::builder().status(status).body(Body::from(answer.to_string().into_bytes())).unwrap())
+            }
+        });
+        let client = Client::new(server, "default");
+        // Neither has heard of the other's run.
+        let managers = [context_of(client.clone()), context_of(client)];
+        for context in &managers {
+            has_pods(context, 1);
+            let (agent, _) = waiting(context);
+            begin(&agent, &of(Outcome::Unchanged), context).await.unwrap();
+        }
+        assert_eq!(*asked.lock().unwrap(), [201, 409].map(|status| (gate::run_name("r1", 1), status)));
     }
 
     #[tokio::test]
@@ -109,32 +171,14 @@ mod tests {
             async move { Ok::<_, Infallible>(http::Response::new(Body::from(answer.to_string().into_bytes()))) }
         });
         let context = context_of(Client::new(server, "default"));
-        let (key, name) = (Key::new("team-a", "helper"), "helper-candidate".to_owned());
-        let mut agent = agent_of("systemPrompt: new, governance: {minQualityScore: 60}");
-        let held = HeldRelease { run: gate::run_name("r1", 1), release: release_of(&agent, 1).into() };
-        let pending = AgentStatus { pending_release: Some(1), pending_evaluation: Some(held.run.clone()), ..AgentStatus::default() };
-        agent.status = Some(pending);
-        context.caches.held.insert(key, held.clone());
-        let pods = |available: i32| {
-            let owner = json!({"apiVersion": "v1", "kind": "Agent", "name": "helper", "uid": "u", "controller": true});
-            let deployment: DynamicObject = serde_json::from_value(json!({
-                "apiVersion": "apps/v1", "kind": "Deployment",
-                "metadata": {"name": name, "ownerReferences": [owner]},
-                "spec": {"replicas": 1},
-                "status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": available, "availableReplicas": available},
-            }))
-            .unwrap();
-            let child = Child::look(&deployment, None, || None, "");
-            context.caches.children(ChildKind::Deployment).insert(Key::new("team-a", &name), child);
-        };
-        let of = |outcome| vec![(ChildKind::Deployment, name.clone(), outcome)];
+        let (mut agent, held) = waiting(&context);
         let told = async |agent: &Agent, outcome| {
             begin(agent, &of(outcome), &context).await.unwrap();
             std::mem::take(&mut *sent.lock().unwrap())
         };
-        pods(0);
+        has_pods(&context, 0);
         assert!(told(&agent, Outcome::Unchanged).await.is_empty(), "it has no pods yet");
-        pods(1);
+        has_pods(&context, 1);
         assert!(told(&agent, Outcome::Repaired).await.is_empty(), "its pods may be those of an earlier one");
         assert_eq!(told(&agent, Outcome::Unchanged).await, ["POST evaluationruns"]);
         let wanted = gate::run_spec(&held.release.name, None, &held.release.artifact);

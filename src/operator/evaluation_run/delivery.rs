@@ -259,7 +259,7 @@ impl Attempt<'_> {
         for is_repetition in [true, false] {
             let id = plan::results_id(self.run, is_repetition);
             let found = outcome::usable(&scorers, total, of.read(&id, total).await?);
-            if !found.is_empty() {
+            if !found.is_empty() && content::can_be_of(self.status, &scorers, total, &found) {
                 return Ok(found);
             }
         }

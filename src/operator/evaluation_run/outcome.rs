@@ -18,7 +18,7 @@ const VERDICT_MAX: usize = 1024;
 const FAULT_MAX: usize = 512;
 const SOURCE_MAX: usize = 64;
 const TRACE_MAX: usize = 64;
-/// The agent gave no answers, and may give some in another run.
+/// The agent gave too few answers, and may give more in another run.
 const AWAY: &str = "AgentUnavailable";
 
 /// What a run found.
@@ -70,7 +70,7 @@ pub(super) fn judge(setup: &Setup, cases: &[RunCase], report: Report) -> Judged 
     // Each score of a case without an answer is an error, and none of them is the judge's.
     let faults: Vec<&str> = results.iter().filter_map(|result| result.error.as_deref()).collect();
     let silence = Silence::of(&results);
-    let silent = if silence.lasts(all) { NO_ANSWER } else { AWAY };
+    let silent = if silence.lasts() { NO_ANSWER } else { AWAY };
     if silence.ends(all) || some == all && silence.is_too_much(all) {
         return Judged::Failed(unscored(silent, no_answer(&faults, some, all)));
     }
@@ -292,10 +292,13 @@ mod tests {
         for (silent, judge_fails, expected, has_judge, reason) in [
             (20, 0, 20, true, "NoAnswer"),
             (20, 0, 20, false, "NoAnswer"),
-            (3, 0, 20, true, "NoAnswer"),
-            (3, 9, 20, true, "NoAnswer"),
+            (11, 0, 20, true, "NoAnswer"),
+            // It answers, and in too few cases.
+            (10, 0, 20, true, "AgentUnavailable"),
+            (3, 0, 20, true, "AgentUnavailable"),
+            (3, 9, 20, true, "AgentUnavailable"),
             // One case is few of all, and much of the five that have an expected output.
-            (1, 0, 5, true, "NoAnswer"),
+            (1, 0, 5, true, "AgentUnavailable"),
             (2, 9, 20, true, "JudgeFailed"),
             (0, 9, 20, true, "JudgeFailed"),
             (2, 9, 20, false, "NothingScored"),
@@ -308,7 +311,7 @@ mod tests {
             };
             assert_eq!((unscored.cause.reason, is_repeated), (reason, reason == "JudgeFailed"), "{what}: {unscored:?}");
             assert_eq!((unscored.finished, unscored.usage.agent_tokens, unscored.worst_cases.is_empty()), (20, 20, false), "{what}");
-            if reason == "NoAnswer" {
+            if matches!(reason, "NoAnswer" | "AgentUnavailable") {
                 let words = format!("the agent gave no answer to {silent} of 20 cases; the first time: the model refused");
                 assert!(unscored.cause.message.contains(&words), "{what}: {}", unscored.cause.message);
                 assert_eq!(unscored.worst_cases[0].reason, "no answer: the model refused the key, in case 0");
@@ -340,9 +343,14 @@ mod tests {
             (7, 7, true, "Incomplete"),
             (9, 8, true, "Incomplete"),
             (101, 101, false, "AgentUnavailable"),
-            (700, 101, true, "NoAnswer"),
-            (1000, 101, true, "NoAnswer"),
+            (201, 101, true, "NoAnswer"),
+            // Most cases were answered.
+            (202, 101, true, "Incomplete"),
+            (700, 101, true, "Incomplete"),
+            (1000, 101, true, "AgentUnavailable"),
             (1000, 101, false, "AgentUnavailable"),
+            (1000, 500, true, "AgentUnavailable"),
+            (1000, 501, true, "NoAnswer"),
         ] {
             let found = begun(finished, unanswered, is_final);
             assert_eq!((found.cause.reason, found.finished), (reason, finished), "{finished} {unanswered} {is_final}: {found:?}");

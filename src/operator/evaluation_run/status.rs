@@ -9,7 +9,7 @@ use slipway_api::{EvaluationRun, ids};
 use slipway_cluster::event::EventSpec;
 
 use super::outcome::{Found, Unscored};
-use super::plan::{Cause, REPEATING, Setup, excerpt, repeats};
+use super::plan::{Cause, REPEATING, Setup, begins_anew, excerpt, repeats};
 
 const MESSAGE_MAX: usize = 1024;
 const VERDICT_MAX: usize = 1024;
@@ -62,6 +62,8 @@ impl Steps<'_> {
             status.judge_model.clone_from(&setup.judge_model);
             status.risk_profile = Some(setup.profile.risk);
             status.threshold = Some(setup.threshold);
+        } else if begins_anew(self.run) {
+            status.finished_cases = Some(0);
         }
         status
     }
@@ -240,6 +242,18 @@ mod tests {
         Setup { profile: Profile::of(RiskProfile::Low), scorers: Vec::new(), threshold: 60.0, judge_model: Some("stub:/echo".to_owned()) }
     }
 
+    fn begun() -> Begun {
+        Begun {
+            dataset: "d".to_owned(),
+            digest: "x".to_owned(),
+            total: 2,
+            feedback: 1,
+            feedback_digest: Some("y".to_owned()),
+            run_hash: Some("h".to_owned()),
+            version: Some(3),
+        }
+    }
+
     #[test]
     fn a_run_goes_from_pending_to_its_end() {
         let run = run();
@@ -248,15 +262,7 @@ mod tests {
             let event = event(before, &now).map(|event| event.spec.reason).unwrap_or_default();
             (now, event)
         };
-        let begun = Begun {
-            dataset: "d".to_owned(),
-            digest: "x".to_owned(),
-            total: 2,
-            feedback: 1,
-            feedback_digest: Some("y".to_owned()),
-            run_hash: Some("h".to_owned()),
-            version: Some(3),
-        };
+        let begun = begun();
         let cause = Cause::new("NoPod", "no pod is ready");
         let (waiting, event) = step(&EvaluationRunStatus::default(), 1, &|steps| steps.waiting(&cause));
         assert_eq!((told(&waiting).as_str(), event.as_str()), ("Ready=False NoPod, Reconciling=True NoPod, Stalled=False NoPod", ""));
@@ -283,6 +289,23 @@ mod tests {
         assert_eq!(told(&unreached), "Ready=False NoPod, Reconciling=False NoPod, Stalled=True NoPod");
         let (ended, event) = step(&again, 9, &|steps| steps.cancelled());
         assert_eq!((ended.completed_at, event.as_str()), (Some(Time(at(9))), "EvaluationCancelled"));
+    }
+
+    #[test]
+    fn a_run_that_begins_anew_counts_its_cases_anew() {
+        for (spec, finished) in [
+            (json!({"agent": "helper"}), 1),
+            (json!({"agent": "helper", "excludeFeedback": true}), 0),
+            (json!({"agent": "helper", "release": "helper-v3"}), 0),
+            (json!({"agent": "helper", "content": "abc"}), 0),
+        ] {
+            let run: EvaluationRun = serde_json::from_value(json!({"metadata": {"name": "ev-1"}, "spec": spec})).unwrap();
+            let began = |before: &EvaluationRunStatus| Steps { run: &run, before, now: at(1) }.began(&setup(), &begun());
+            let running = began(&EvaluationRunStatus::default());
+            let progressed = Steps { run: &run, before: &running, now: at(2) }.progressed(1);
+            let again = began(&progressed);
+            assert_eq!((again.attempt, again.finished_cases), (Some(2), Some(finished)), "{spec}");
+        }
     }
 
     #[test]

@@ -530,27 +530,31 @@ async fn an_agent_that_gives_no_answer_is_told_so_and_not_asked_again() {
     let pod = FakePod::open("127.77.19.20").await;
     let home = Home::new("127.77.19.20", &json!({"judgeModel": "stub:/stub-echo"}));
     home.reconcile().await;
-    let mut silent = result(1, "error", None);
-    silent["error"] = json!("the model helper-9 does not exist");
-    silent["is_final"] = json!(true);
-    silent.as_object_mut().unwrap().remove("output");
-    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), silent.clone()]));
+    let silent = |case: usize, is_final: bool| {
+        let mut silent = result(case, "error", None);
+        silent["error"] = json!("the model helper-9 does not exist");
+        silent["is_final"] = json!(is_final);
+        silent.as_object_mut().unwrap().remove("output");
+        silent
+    };
+    pod.say(ID, report(ID, "completed", &[silent(0, true), silent(1, true)]));
     home.reconcile().await;
     let status = home.status();
     assert_eq!((&status["phase"], home.reason().as_str(), pod.asked("post")), (&json!("Failed"), "NoAnswer", 1), "{status:#}");
-    let words = "the agent gave no answer to 1 of 2 cases; the first time: the model helper-9 does not exist";
+    let words = "the agent gave no answer to 2 of 2 cases; the first time: the model helper-9 does not exist";
     assert_eq!(status["verdict"], json!(format!("FAILED ({words})")));
     assert_eq!(status["worstCases"][0]["reason"], "no answer: the model helper-9 does not exist");
     assert_eq!((&status["finishedCases"], &status["usage"]["agentTokens"]), (&json!(2), &json!(10)));
     assert_eq!(*home.cluster.events.lock().unwrap(), ["EvaluationStarted", "EvaluationFailed"]);
-    // What is away may be back.
-    silent["is_final"] = json!(false);
-    pod.restart();
-    let home = Home::new("127.77.19.20", &json!({"judgeModel": "stub:/stub-echo"}));
-    home.reconcile().await;
-    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), silent]));
-    home.reconcile().await;
-    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "AgentUnavailable"));
+    // What is away may be back, and an agent that answers half of its cases may answer more.
+    for results in [[silent(0, false), silent(1, false)], [result(0, "scored", Some(1.0)), silent(1, true)]] {
+        pod.restart();
+        let home = Home::new("127.77.19.20", &json!({"judgeModel": "stub:/stub-echo"}));
+        home.reconcile().await;
+        pod.say(ID, report(ID, "completed", &results));
+        home.reconcile().await;
+        assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "AgentUnavailable"), "{results:?}");
+    }
 }
 
 #[tokio::test]

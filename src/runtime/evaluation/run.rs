@@ -78,35 +78,85 @@ async fn load(bench: &Bench, store: &Store, results: &Results) {
 }
 
 /// Writes results down as they come. While the database is away they wait; after the last case not for long.
-async fn write(bench: &Bench, store: &Store, results: &Results, mut scored: mpsc::UnboundedReceiver<usize>) {
-    let (mut deadline, mut attempts) = (None, 0);
-    while let Some(case) = scored.recv().await {
-        if !store.persists() {
-            continue;
-        }
+async fn write(bench: &Bench, store: &Store, results: &Results, scored: mpsc::UnboundedReceiver<usize>) {
+    if !store.persists() {
+        return;
+    }
+    let mut writer = Writer { run: &bench.request.run_id, store, scored, deadline: None, attempts: 0 };
+    // Before the first result: this attempt may end early, and what another one left for the other cases is none of its results.
+    let digests = (0..results.total).map(|case| bench.digest(case)).collect();
+    if !writer.insist(&Write::Removal(digests)).await {
+        return;
+    }
+    while let Some(case) = writer.scored.recv().await {
         let Some(result) = results.json(case) else { continue };
         let kept = EvaluationResult { case, digest: bench.digest(case), result };
+        if !writer.insist(&Write::Result(kept)).await {
+            return;
+        }
+    }
+}
+
+/// What is written of a run.
+enum Write {
+    /// The end of results by other digests than these, which are those of all cases.
+    Removal(Vec<Vec<u8>>),
+    Result(EvaluationResult),
+}
+
+struct Writer<'a> {
+    run: &'a str,
+    store: &'a Store,
+    /// The cases that have a result.
+    scored: mpsc::UnboundedReceiver<usize>,
+    deadline: Option<Instant>,
+    attempts: usize,
+}
+
+impl Writer<'_> {
+    /// Writes once the database is there. False if it is not for too long after the last case.
+    async fn insist(&mut self, write: &Write) -> bool {
         loop {
-            match store.keep_evaluation_result(&bench.request.run_id, &kept).await {
-                Ok(_) => {
-                    attempts = 0;
-                    break;
+            match self.attempt(write).await {
+                Ok(()) => {
+                    self.attempts = 0;
+                    return true;
                 }
                 Err(Fault::Unavailable(fault)) => {
-                    if scored.is_closed() && Instant::now() >= *deadline.get_or_insert_with(|| Instant::now() + MAX_DATABASE_WAIT) {
-                        return warn!(fault, "results of an evaluation stay in this process alone");
+                    if self.scored.is_closed() && Instant::now() >= *self.deadline.get_or_insert_with(|| Instant::now() + MAX_DATABASE_WAIT)
+                    {
+                        warn!(fault, "results of an evaluation stay in this process alone");
+                        return false;
                     }
-                    if attempts == 0 {
+                    if self.attempts == 0 {
                         warn!(fault, "a result of an evaluation cannot be written yet");
                     }
-                    sleep(pause(&mut attempts)).await;
+                    sleep(pause(&mut self.attempts)).await;
                 }
                 Err(fault) => {
-                    warn!(%fault, "a result of an evaluation stays in this process alone");
-                    break;
+                    match write {
+                        Write::Removal(_) => warn!(%fault, "results of another attempt of an evaluation cannot be deleted"),
+                        Write::Result(_) => warn!(%fault, "a result of an evaluation stays in this process alone"),
+                    }
+                    return true;
                 }
             }
         }
+    }
+
+    async fn attempt(&self, write: &Write) -> Result<(), Fault> {
+        match write {
+            Write::Removal(digests) => {
+                let deleted = self.store.delete_other_evaluation_results(self.run, digests).await?;
+                if deleted > 0 {
+                    info!(run = self.run, deleted, "results of another attempt of an evaluation are deleted");
+                }
+            }
+            Write::Result(kept) => {
+                self.store.keep_evaluation_result(self.run, kept).await?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Results of evaluations: one for each case, also when two pods write it.
+//! Results of evaluations: one for each case, also when two pods write it, and none of another attempt.
 
 use serde_json::json;
 use slipway_database::EvaluationResult;
@@ -42,4 +42,25 @@ async fn a_case_has_one_result_and_old_ones_are_deleted() {
         .unwrap();
     assert_eq!(database.tenants().delete_old_evaluation_results().await, Ok(1490));
     assert_eq!(store.evaluation_results("ev_1").await.unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn results_of_another_attempt_are_deleted() {
+    let database = Database::migrated().await;
+    let (store, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_2").await);
+    let last_place = usize::try_from(i32::MAX).unwrap();
+    for case in [0, 1, 2, 3, last_place] {
+        store.keep_evaluation_result("ev_1", &result(case, "former")).await.unwrap();
+    }
+    store.keep_evaluation_result("ev_2", &result(0, "another run's")).await.unwrap();
+    other.keep_evaluation_result("ev_1", &result(0, "another agent's")).await.unwrap();
+    // Three cases, of which the second is what it was.
+    let digests = [vec![9], vec![1, 2], vec![1]];
+    assert_eq!(store.delete_other_evaluation_results("ev_1", &digests).await, Ok(4));
+    assert_eq!(store.evaluation_results("ev_1").await.unwrap(), [result(1, "former")]);
+    assert_eq!(store.delete_other_evaluation_results("ev_1", &digests).await, Ok(0), "asked again, it changes nothing");
+    assert_eq!(store.delete_other_evaluation_results("ev_1", &[]).await, Ok(1));
+    assert_eq!(store.evaluation_results("ev_1").await.unwrap(), []);
+    assert_eq!(store.evaluation_results("ev_2").await.unwrap(), [result(0, "another run's")]);
+    assert_eq!(other.evaluation_results("ev_1").await.unwrap(), [result(0, "another agent's")]);
 }

@@ -13,6 +13,7 @@ mod governance;
 mod governance_figures;
 mod isolation;
 mod knowledge;
+mod knowledge_ingestions;
 mod knowledge_isolation;
 mod knowledge_search;
 mod loss;

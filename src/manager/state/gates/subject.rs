@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use slipway_api::canary::CanaryPhase;
+use slipway_api::condition::READY;
 use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider};
 use slipway_api::{Agent, AgentSpec, EvaluationRun};
 use slipway_evaluation::wire::{GateNext, GateScore, GateSubject};
@@ -44,6 +46,8 @@ pub(super) struct GateRun {
     provider: Option<EvaluationProvider>,
     scores: BTreeMap<String, f64>,
     completed: Option<Timestamp>,
+    /// Whether it failed as the agent gives no answers.
+    is_unanswered: bool,
     /// Whether the evaluation controller alone has written its status.
     is_judged: bool,
     deleting: bool,
@@ -52,7 +56,9 @@ pub(super) struct GateRun {
 impl GateRun {
     pub(super) fn of(run: &EvaluationRun) -> Self {
         let status = run.status.clone().unwrap_or_default();
+        let is_unanswered = |found: &Condition| found.type_ == READY && found.reason == gate::NO_ANSWER;
         Self {
+            is_unanswered: status.phase == Some(EvaluationPhase::Failed) && status.conditions.iter().any(is_unanswered),
             name: run.name_any(),
             track: run.spec.track,
             phase: status.phase,
@@ -69,10 +75,14 @@ impl GateRun {
         self.phase.is_some_and(EvaluationPhase::is_final)
     }
 
+    /// Whether it says something of what is asked about.
+    fn is_of(&self, subject: &GateSubject) -> bool {
+        self.track == subject.track && subject.run_hash.is_some() && self.run_hash == subject.run_hash && self.is_judged
+    }
+
     /// Whether it has scored what is asked about.
     fn has_scored(&self, subject: &GateSubject) -> bool {
-        let is_of = self.track == subject.track && subject.run_hash.is_some() && self.run_hash == subject.run_hash;
-        is_of && self.phase == Some(EvaluationPhase::Completed) && self.is_judged
+        self.is_of(subject) && self.phase == Some(EvaluationPhase::Completed)
     }
 }
 
@@ -111,7 +121,11 @@ fn next(runs: &[GateRun], subject: &GateSubject, agent_uid: &str, may_evaluate: 
     if let Some(run) = runs.iter().find(is_under_way) {
         return GateNext::Runs(run.name.clone());
     }
-    let mut names = (1..=MAX_ATTEMPTS).map(|attempt| gate::webhook_run_name(agent_uid, hash, attempt));
-    let free = names.find(|name| !runs.iter().any(|run| run.name == *name)).filter(|_| may_evaluate);
+    let names: Vec<String> = (1..=MAX_ATTEMPTS).map(|attempt| gate::webhook_run_name(agent_uid, hash, attempt)).collect();
+    // Of the runs that were begun here: one that somebody else made may have had other cases.
+    if let Some(run) = runs.iter().find(|run| run.is_unanswered && run.is_of(subject) && names.contains(&run.name)) {
+        return GateNext::Unanswered(run.name.clone());
+    }
+    let free = names.into_iter().find(|name| !runs.iter().any(|run| run.name == *name)).filter(|_| may_evaluate);
     free.map_or(GateNext::Nothing, GateNext::Make)
 }

@@ -8,7 +8,7 @@ use slipway_evaluation::canary_gate::words;
 use slipway_evaluation::wire::GateSubject;
 use slipway_http::callback::CallbackKey;
 use slipway_peers::merge_patch;
-use slipway_release::gate::{JUDGE, webhook_run_name};
+use slipway_release::gate::{JUDGE, NO_ANSWER, webhook_run_name};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
@@ -109,6 +109,7 @@ fn told(answer: &GateAnswer) -> String {
         GateAnswer::Scored(GateScore { score, passed }) => format!("{} {}", if *passed { "passed" } else { "failed" }, words(*score)),
         GateAnswer::NoScore { next: GateNext::Runs(run), .. } => format!("runs {run}"),
         GateAnswer::NoScore { next: GateNext::Make(run), .. } => format!("make {run}"),
+        GateAnswer::NoScore { next: GateNext::Unanswered(run), .. } => format!("unanswered {run}"),
         GateAnswer::NoScore { next: GateNext::Nothing, .. } => "no score".to_owned(),
         GateAnswer::Refused { why } => why.clone(),
         other => format!("{other:?}"),
@@ -261,6 +262,52 @@ async fn a_score_that_is_missing_has_one_run_at_a_time() {
     ] {
         assert_eq!(told(&asked(&json!({}), runs, &call).await), expected, "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_run_without_an_answer_has_no_second_one() {
+    let names = [1, 2, 3].map(|attempt| webhook_run_name("u", "h", attempt));
+    let failed = |name: &str, reason: &str, changes: Value| {
+        let ready =
+            json!({"type": "Ready", "status": "False", "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let mut all = json!({"status": {"phase": "Failed", "aggregateScores": null, "conditions": [ready]}});
+        merge_patch(&mut all, changes);
+        run(name, &all)
+    };
+    let silent = |name: &str, changes: Value| failed(name, NO_ANSWER, changes);
+    let make = |attempt: usize| format!("make {}", names[attempt - 1]);
+    let unanswered = |attempt: usize| format!("unanswered {}", names[attempt - 1]);
+    for (what, runs, call, expected) in [
+        ("the first", vec![silent(&names[0], json!({}))], json!({}), unanswered(1)),
+        ("the first, and none may be begun", vec![silent(&names[0], json!({}))], json!({"may_evaluate": false}), unanswered(1)),
+        (
+            "one after one that failed",
+            vec![silent(&names[1], json!({})), failed(&names[0], "AgentUnavailable", json!({}))],
+            json!({}),
+            unanswered(2),
+        ),
+        ("none, only one that failed", vec![failed(&names[0], "AgentUnavailable", json!({}))], json!({}), make(2)),
+        ("one of somebody else", vec![silent("ev-9", json!({}))], json!({}), make(1)),
+        ("one of another content", vec![silent(&names[0], json!({"status": {"runHash": "other"}}))], json!({}), make(2)),
+        (
+            "one that was repeated",
+            vec![silent(&names[0], json!({"status": {"phase": "Running"}}))],
+            json!({}),
+            format!("runs {}", names[0]),
+        ),
+        (
+            "one whose status somebody else wrote",
+            vec![silent(&names[0], json!({"metadata": {"managedFields": [{"manager": "ann", "subresource": "status"}]}}))],
+            json!({}),
+            make(2),
+        ),
+        ("one beside a score", vec![silent(&names[0], json!({})), run("ev-1", &json!({}))], json!({}), "passed 0.85".to_owned()),
+    ] {
+        assert_eq!(told(&asked(&json!({}), runs, &call).await), expected, "{what}");
+    }
+    let changed = json!({"status": {"canary": {"runHash": "h2"}}});
+    let next = format!("make {}", webhook_run_name("u", "h2", 1));
+    assert_eq!(told(&asked(&changed, vec![silent(&names[0], json!({}))], &json!({})).await), next, "another version has its own");
 }
 
 #[tokio::test]

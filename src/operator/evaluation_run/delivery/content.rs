@@ -10,6 +10,7 @@ use slipway_api::condition::STALLED;
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationRunStatus, Scorer};
 use slipway_api::{EvaluationRun, ids};
 use slipway_evaluation::wire::{CaseResult, REASON_BYTES_MAX, RunCase, ScoreState};
+use slipway_evaluation::{Mean, summarize};
 use slipway_mlflow::{Assessment, Facts, Found, Input, RunStatus, Source, trace_id};
 
 use crate::evaluation_run::cases::Cases;
@@ -18,6 +19,8 @@ use crate::evaluation_run::plan::excerpt;
 /// As many characters of a digest as MLflow takes with a run; a dataset's name has fewer.
 const DIGEST_MAX: usize = 36;
 const DIGEST_IN_NAME: usize = 12;
+/// By how much a mean may differ from that in a status, which has been text meanwhile.
+const MEAN_TOLERANCE: f64 = 1e-6;
 
 /// A dataset with its cases, by a name that stands for this content alone.
 pub(super) struct Dataset {
@@ -142,6 +145,16 @@ pub(super) fn scorers(status: &EvaluationRunStatus) -> Vec<Scorer> {
     named.filter_map(|name| serde_json::from_value(json!(name)).ok()).collect()
 }
 
+/// Whether a status can rest on these results: those of all cases have its means. Results of another attempt need not have them. Of
+/// some of the cases nothing can be said.
+pub(super) fn can_be_of(status: &EvaluationRunStatus, scorers: &[Scorer], total: usize, results: &[CaseResult]) -> bool {
+    let is_told = |mean: &Mean| {
+        let told = status.aggregate_scores.get(&format!("{}/mean", mean.scorer.as_str()));
+        told.zip(mean.mean).is_some_and(|(told, mean)| (told - mean).abs() < MEAN_TOLERANCE)
+    };
+    results.len() < total || summarize(scorers, total, results).means.iter().all(is_told)
+}
+
 /// MLflow's ids of the cases' traces.
 pub(super) fn traces(results: &[CaseResult]) -> BTreeMap<usize, String> {
     results.iter().filter_map(|result| Some((result.case, trace_id(result.trace_id.as_deref()?)?))).collect()
@@ -256,6 +269,28 @@ mod tests {
         assert!(sent[1].rationale.chars().count() <= REASON_BYTES_MAX);
         assert_eq!(sent, assessments("u-1", "r", &status, &results, &found), "ids are the same each time");
         assert_ne!(sent[0].id, assessments("u-2", "r", &status, &results, &found)[0].id);
+    }
+
+    #[test]
+    fn results_with_other_means_are_another_attempts() {
+        let status = run().status.unwrap();
+        let score = |value: Option<f64>| match value {
+            Some(value) => Score::scored(Scorer::Safety, value, "so"),
+            None => Score::error(Scorer::Safety, "the judge failed"),
+        };
+        for (values, expected) in [
+            (vec![Some(0.5), Some(1.0), Some(0.75)], true),
+            (vec![Some(0.5), Some(1.0), None], true),
+            (vec![Some(0.5), Some(1.0), Some(1.0)], false),
+            (vec![None, None, None], false),
+            // Some are missing, as when the database was away.
+            (vec![Some(0.1), Some(0.1)], true),
+            (vec![], true),
+        ] {
+            let one = |(case, value)| CaseResult { case, scores: vec![score(value)], ..CaseResult::default() };
+            let results: Vec<CaseResult> = values.iter().copied().enumerate().map(one).collect();
+            assert_eq!(can_be_of(&status, &scorers(&status), 3, &results), expected, "{values:?}");
+        }
     }
 
     #[test]

@@ -163,6 +163,10 @@ async fn a_gate_opens_by_the_agents_own_evaluations() {
         ),
         (no_score(&json!("nothing")), (412, "No score yet")),
         (no_score(&json!({"runs": "ev-1"})), (412, "No score yet; evaluation ev_1 is under way")),
+        (
+            no_score(&json!({"unanswered": "ev-1"})),
+            (412, "No score yet; the agent gave evaluation ev_1 no answers, and it is not repeated"),
+        ),
     ] {
         gate.set(answer.clone());
         assert_eq!(gate.ask(&question()).await.says(), expected, "{answer}");
@@ -170,7 +174,7 @@ async fn a_gate_opens_by_the_agents_own_evaluations() {
     assert!(gate.runs().is_empty(), "nothing is begun");
     assert_eq!(gate.api.cluster.reviews(), 0, "no user is looked for");
     let metrics = gate.api.rest.metrics();
-    for (outcome, count) in [("passed", 2), ("failed", 2), ("noted", 1), ("not_valid", 1), ("refused", 1), ("no_score", 2)] {
+    for (outcome, count) in [("passed", 2), ("failed", 2), ("noted", 1), ("not_valid", 1), ("refused", 1), ("no_score", 3)] {
         let line = format!("slipway_rest_canary_gates_total{{outcome=\"{outcome}\"}} {count}");
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
     }

@@ -302,7 +302,12 @@ fn an_agent_that_gives_no_answer_is_not_asked_all_cases() {
     // With an answer it takes more than a tenth of all.
     let report = platform.run(&request(2, &json!(["safety"]), &silent(1)));
     assert_eq!((&report["status"], &report["finished"]), (&json!("completed"), &json!(12)), "{report}");
-    assert_eq!(report["results"].as_array().unwrap().iter().filter(|result| result["error"].is_string()).count(), 11, "{report}");
+    let unanswered = |report: &Value| report["results"].as_array().unwrap().iter().filter(|result| result["error"].is_string()).count();
+    assert_eq!(unanswered(&report), 11, "{report}");
+    // One that answers most cases is asked all of them.
+    let input = |case: usize| if case % 3 == 2 { "sleep 5000\ntext late" } else { "text hm" };
+    let report = platform.run(&request(3, &json!(["safety"]), &inputs((0..27).map(|case| input(case).to_owned()))));
+    assert_eq!((&report["status"], &report["finished"], unanswered(&report)), (&json!("completed"), &json!(27), 9), "{report}");
 }
 
 #[test]
@@ -353,7 +358,8 @@ fn a_killed_run_goes_on_and_scores_each_case_once() {
     drop(first);
     let before = kept(&postgres);
     assert!((10..60).contains(&before), "{before}");
-    let when = "select md5(string_agg(place || created_at::text, ',' order by place)) from slipway.evaluation_results where place < 4";
+    let when =
+        "select md5(string_agg(place || created_at::text, ',' order by place)) from slipway.evaluation_results where place between 1 and 3";
     let written = postgres.psql(when);
 
     // One of the cases is another now: what was found in its place does not count.
@@ -389,6 +395,30 @@ fn a_run_that_decides_takes_no_results_out_of_the_database() {
         assert_eq!(lies_there == "forged", is_forged, "what was scored takes its place: {lies_there}");
     }
     assert_eq!(kept(&postgres), 1);
+}
+
+#[test]
+fn a_run_that_begins_anew_leaves_nothing_of_the_attempt_before() {
+    let postgres = Postgres::start();
+    let url = postgres.url();
+    let tools = r#"[{"name": "datetime", "type": "builtin", "category": "general", "timeout": 5}]"#;
+    let variables = [
+        ("RUNTIME_MODEL_ID", "stub-script"),
+        ("RUNTIME_STRATEGY", "agent-react"),
+        ("RUNTIME_TOOLS", tools),
+        ("RUNTIME_STORAGE", "postgresql"),
+        ("RUNTIME_DATABASE_URL", url.as_str()),
+        ("RUNTIME_DATABASE_MIGRATE", "true"),
+    ];
+    let mut body = request(1, &json!(["safety"]), &inputs((0..20).map(|_| "call datetime {}\n\ntext late".to_owned())));
+    body["begins_anew"] = json!(true);
+    let report = Platform::agent(&variables).run(&body);
+    assert_eq!((&report["finished"], kept(&postgres)), (&json!(20), 20), "{report}");
+    // No case has an answer now, and the run ends after eight.
+    let report = Platform::agent(&[&variables[..], &[("RUNTIME_TURN_TOKENS", "1")]].concat()).run(&body);
+    assert_eq!((&report["finished"], kept(&postgres)), (&json!(8), 8), "{report}");
+    let answered = postgres.psql("select count(*) from slipway.evaluation_results where result->>'error' is null");
+    assert_eq!(answered.trim(), "0", "these are the results of the second attempt");
 }
 
 #[test]

@@ -128,6 +128,30 @@ async fn an_emptied_folder_removes_nothing_until_confirmed() {
 }
 
 #[tokio::test]
+async fn two_ingestions_of_a_source_at_once_read_it_one_after_the_other() {
+    const FILES: usize = 20;
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    for n in 0..FILES {
+        library.write(&format!("{n}.md"), &format!("# Part {n}\n\nPart {n} of the pump is held by {n} screws.\n"));
+    }
+    for process in ["one", "two"].map(|uid| library.start(uid, &json!({}))) {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let mut ended = ["one", "two"].map(|uid| library.ended(uid));
+    ended.sort();
+    assert_eq!(ended, ["succeeded 0 0".to_owned(), format!("succeeded {FILES} 0")], "what one has read is nothing new for the other");
+    let documents = library.platform.value("select concat_ws(' ', count(*), count(distinct key), sum(chunk_count)) from slipway.documents");
+    assert_eq!(documents, format!("{FILES} {FILES} {FILES}"));
+    let together = "select count(*) from slipway.ingestions a join slipway.ingestions b on a.uid < b.uid
+        where a.started_at < b.ended_at and b.started_at < a.ended_at";
+    assert_eq!(library.platform.value(together), "0", "one begins when the other has ended");
+}
+
+#[tokio::test]
 async fn uploads_have_vectors_of_a_model_that_comes_later() {
     if !can_mount() {
         return;

@@ -141,6 +141,40 @@ async fn files_of_a_databricks_volume_are_followed() {
     });
 }
 
+/// All rows are one document with the table's name: rows change and go, and nothing is renamed.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_databricks_table_are_followed() {
+    const TABLE: &str = "house.parts.manual";
+    if !can_mount() {
+        return;
+    }
+    let lake = slipway_peers::minilake();
+    let trial = Trial::new(&[("token", "dapi1")]).await;
+    let post = |path: &str, body: &Value| {
+        let headers = [("content-type", "application/json")];
+        let answer = send("POST", &format!("{}/api/{path}", lake.url()), &headers, &body.to_string());
+        serde_json::from_str::<Value>(&answer).unwrap_or_default()
+    };
+    let warehouse = post("2.0/sql/warehouses", &json!({"name": "w"}))["id"].clone();
+    post("2.1/unity-catalog/catalogs", &json!({"name": "house"}));
+    post("2.1/unity-catalog/schemas", &json!({"name": "parts", "catalog_name": "house"}));
+    let runs = |statement: &str| post("2.0/sql/statements", &json!({"warehouse_id": warehouse, "statement": statement}));
+    runs(&format!("CREATE TABLE {TABLE} (part STRING, place STRING)"));
+    runs(&format!("INSERT INTO {TABLE} VALUES ('pump', '{PUMP}'), ('heater', '{HEATER}')"));
+    let source = json!({"type": "databricks", "host": lake.url(), "path": TABLE, "warehouse_id": warehouse, "credentials_secret": "s"});
+    let shows = |text: &'static str| files([("house.parts.manual.csv", text)]);
+    assert_eq!(trial.ingests("one", &source, &shows(HEATER)), "succeeded 1 0");
+    // A table tells no version: it is read to be compared.
+    assert_eq!(trial.ingests("two", &source, &shows(PUMP)), "succeeded 0 0");
+    runs(&format!("UPDATE {TABLE} SET place = '{CHANGED_PUMP}' WHERE part = 'pump'"));
+    runs(&format!("INSERT INTO {TABLE} VALUES ('fan', '{FAN}')"));
+    runs(&format!("DELETE FROM {TABLE} WHERE part = 'heater'"));
+    assert_eq!(trial.ingests("three", &source, &shows(CHANGED_PUMP)), "succeeded 1 0");
+    let (_, answer) = trial.worker.search(&json!({"query": HEATER, "top_k": 20}));
+    let found = answer.to_string();
+    assert!(found.contains(FAN) && !found.contains(HEATER) && !found.contains(PUMP), "{found}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_a_google_drive_are_followed() {
     if !can_mount() {

@@ -1,0 +1,206 @@
+//! Rules of Agents.
+
+use super::Rule;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        kind: "Agent",
+        field: "modelId",
+        message: "modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub",
+        accepted: "{modelType: openai, modelId: gpt-5}",
+        refused: &["{modelType: openai}", "{modelType: ollama, modelId: stub-echo}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "image",
+        message: "image: is required with strategy custom, because the image brings the strategy",
+        accepted: "{strategy: custom, image: example.com/mine:1}",
+        refused: &["{strategy: custom}", "{strategy: custom, image: null}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "databaseCredentialsSecret",
+        message: "databaseCredentialsSecret: has an effect only together with databaseUrl",
+        accepted: "{databaseCredentialsSecret: login, databaseUrl: 'postgres://db/slipway'}",
+        refused: &["{databaseCredentialsSecret: login}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "suggestionsProvider",
+        message: "suggestionsProvider: is required with suggestions",
+        accepted: r#"{suggestions: '["Hello?"]', suggestionsProvider: static}"#,
+        refused: &[r#"{suggestions: '["Hello?"]'}"#],
+    },
+    Rule {
+        kind: "Agent",
+        field: "canary.modelId",
+        message: "canary.modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub",
+        accepted: "{canary: {enabled: true, weight: 10, modelType: openai, modelId: gpt-5}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, modelType: openai}}",
+            "{modelType: openai, modelId: gpt-5, canary: {enabled: true, weight: 10, modelId: stub-echo}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "canary.image",
+        message: "canary.image: is required with strategy custom, because the image brings the strategy",
+        accepted: "{canary: {enabled: true, weight: 10, image: example.com/mine:1, overrides: {strategy: custom}}}",
+        refused: &["{canary: {enabled: true, weight: 10, overrides: {strategy: custom}}}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "expose",
+        message: "expose: a gateway does not reach an agent whose access is platform; leave one of them out",
+        accepted: "{expose: gateway}",
+        refused: &["{expose: gateway, access: platform}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary.analysis",
+        message: "steps: must rise",
+        accepted: "{canary: {enabled: true, weight: 10, analysis: {steps: [25, 50, 100]}}}",
+        refused: &["{canary: {enabled: true, weight: 10, analysis: {steps: [50, 25]}}}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary",
+        message: "analysis.steps: each must be above weight, which is the first",
+        accepted: "{canary: {enabled: true, weight: 10, analysis: {steps: [11]}}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, analysis: {steps: [10]}}}",
+            "{canary: {enabled: true, weight: 10, analysis: {steps: [5, 50]}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary",
+        message: "weight: must be below 100 with analysis, which compares the canary with what the others get",
+        accepted: "{canary: {enabled: true, weight: 99, analysis: {}}}",
+        refused: &["{canary: {enabled: true, weight: 100, analysis: {}}}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.canary.analysis",
+        message: "timeoutSeconds: must not be below intervalSeconds",
+        accepted: "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 60, timeoutSeconds: 60}}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, analysis: {timeoutSeconds: 599}}}",
+            "{canary: {enabled: true, weight: 10, analysis: {intervalSeconds: 700, timeoutSeconds: 699}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.databaseUrl",
+        message: "must not hold a password; put username and password into a Secret and name it in databaseCredentialsSecret",
+        accepted: "{databaseUrl: 'postgresql://reader@db.example.com:5432/slipway?sslmode=require'}",
+        refused: &[
+            "{databaseUrl: 'postgres://reader:planted@db/slipway'}",
+            "{databaseUrl: 'postgres://:planted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl%40nted@db:5432/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl:anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl?anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl#anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl/anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader%3Aplanted@db/slipway'}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.databaseUrl",
+        message: "must not hold a password parameter; put username and password into a Secret and name it in databaseCredentialsSecret",
+        accepted: "{databaseUrl: 'postgres://db/slipway?application_name=password'}",
+        refused: &[
+            "{databaseUrl: 'postgres://db/slipway?sslpassword=planted'}",
+            "{databaseUrl: 'postgres://db/slipway?p%61ssword=planted'}",
+            "{databaseUrl: 'postgres://db/slipway?password=planted'}",
+            "{databaseUrl: 'postgres://db/slipway?sslmode=require&PassWord=planted'}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.podTemplate.annotations",
+        message: "must not set annotations under agents.slipway.dev/; Slipway sets these",
+        accepted: "{podTemplate: {annotations: {example.com/contact: desk}}}",
+        refused: &["{podTemplate: {annotations: {agents.slipway.dev/config-hash: '0'}}}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.podTemplate.labels",
+        message: "must not set version, nor labels under agents.slipway.dev/ or app.kubernetes.io/; Slipway sets these",
+        accepted: "{podTemplate: {labels: {cost-center: hospitality, example.com/version: '1'}}}",
+        refused: &[
+            "{podTemplate: {labels: {version: canary}}}",
+            "{podTemplate: {labels: {agents.slipway.dev/agent: other}}}",
+            "{podTemplate: {labels: {app.kubernetes.io/name: other}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.maxTokensPerRequest: has an effect only with max-tokens in guards",
+        accepted: "{governance: {guards: [pii-detection, max-tokens], limits: {maxTokensPerRequest: 4000}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {maxTokensPerRequest: 4000}}}",
+            "{governance: {limits: {maxTokensPerRequest: 4000}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.requestsPerMinute: has an effect only with rate-limit in guards",
+        accepted: "{governance: {guards: [pii-detection, rate-limit], limits: {requestsPerMinute: 60}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {requestsPerMinute: 60}}}",
+            "{governance: {limits: {requestsPerMinute: 60}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.dailyCostUsd: has an effect only with spend-limit in guards",
+        accepted: "{governance: {guards: [pii-detection, spend-limit], limits: {dailyCostUsd: '2.50'}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {dailyCostUsd: '2.50'}}}",
+            "{governance: {limits: {dailyCostUsd: '2.50'}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.blockedTopics: has an effect only with blocked-topics in guards",
+        accepted: "{governance: {guards: [pii-detection, blocked-topics], limits: {blockedTopics: [weapons]}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {blockedTopics: [weapons]}}}",
+            "{governance: {limits: {blockedTopics: [weapons]}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.prices: has an effect only with spend-limit in guards",
+        accepted: "{governance: {guards: [spend-limit], limits: {prices: [{model: mine, inputUsd: 0, outputUsd: '0.25'}]}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {prices: [{model: mine, inputUsd: 0, outputUsd: 1}]}}}",
+            "{governance: {limits: {prices: [{model: mine, inputUsd: 0, outputUsd: 1}]}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "modelIntegration",
+        message: "modelIntegration: takes modelType openai or anthropic",
+        accepted: "{modelType: anthropic, modelId: m, modelIntegration: in_llm}",
+        refused: &["{modelIntegration: llm}", "{modelType: ollama, modelId: m, modelIntegration: llm}"],
+    },
+    Rule {
+        kind: "Agent",
+        field: "canary.overrides.modelIntegration",
+        message: "canary.overrides.modelIntegration: takes modelType openai or anthropic",
+        accepted: "{canary: {enabled: true, weight: 10, modelType: openai, modelId: m, overrides: {modelIntegration: llm}}}",
+        refused: &[
+            "{canary: {enabled: true, weight: 10, overrides: {modelIntegration: llm}}}",
+            "{modelType: openai, modelId: m, canary: {enabled: true, weight: 10, modelType: ollama, overrides: {modelIntegration: llm}}}",
+        ],
+    },
+];

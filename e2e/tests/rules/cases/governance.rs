@@ -1,0 +1,151 @@
+//! Rules of GuardrailPolicies and Datasets.
+
+use super::Rule;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        kind: "Dataset",
+        field: "spec",
+        message: "cases: either cases or casesFrom is required, and not both",
+        accepted: "{cases: [{input: a, expectedOutput: b, context: c, metadata: {mine: [1]}}], guidelines: [Be kind.], protected: true}",
+        refused: &["{cases: []}", "{casesFrom: {configMap: cases}}"],
+    },
+    Rule {
+        kind: "Dataset",
+        field: "spec",
+        message: "cases: either cases or casesFrom is required, and not both",
+        accepted: "{cases: [], casesFrom: {configMap: cases, key: golden.json}}",
+        refused: &[],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec",
+        message: "rollback: is possible only where all rules are of type blocked_topics, because nothing else is found in answers",
+        accepted: "{rollback: true}",
+        refused: &[
+            "{rollback: true, rules: [{type: max_tokens, operator: lt, value: '1'}]}",
+            "{rollback: true, rules: [{type: blocked_topics, operator: contains, value: a}, {type: denied_tools, operator: contains, value: a}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec",
+        message: "rollback: is possible only with severity critical",
+        accepted: "{rollback: false, severity: warning}",
+        refused: &["{rollback: true, severity: warning}"],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "operator: max_tokens, max_latency, max_cost_per_day and max_requests_per_minute take lt or lte",
+        accepted: "{rules: [{type: max_tokens, operator: lt, value: '1'}, {type: max_latency, operator: lte, value: '1'}, {type: max_cost_per_day, operator: lt, value: '1'}, {type: max_requests_per_minute, operator: lte, value: '1'}]}",
+        refused: &[
+            "{rules: [{type: max_tokens, operator: contains, value: '1'}]}",
+            "{rules: [{type: max_latency, operator: in, value: '1'}]}",
+            "{rules: [{type: max_cost_per_day, operator: in, value: '1'}]}",
+            "{rules: [{type: max_requests_per_minute, operator: contains, value: '1'}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[1]",
+        message: "operator: blocked_topics, denied_tools and required_guards take contains",
+        accepted: "{rules: [{type: blocked_topics, operator: contains, value: a}, {type: denied_tools, operator: contains, value: a}, {type: required_guards, operator: contains, value: rate-limit}]}",
+        refused: &[
+            "{rules: [{type: max_tokens, operator: lt, value: '1'}, {type: blocked_topics, operator: in, value: a}]}",
+            "{rules: [{type: max_tokens, operator: lt, value: '1'}, {type: denied_tools, operator: lt, value: a}]}",
+            "{rules: [{type: max_tokens, operator: lt, value: '1'}, {type: required_guards, operator: in, value: rate-limit}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "operator: allowed_models takes in",
+        accepted: "{rules: [{type: allowed_models, operator: in, value: gpt-4o-mini}]}",
+        refused: &[
+            "{rules: [{type: allowed_models, operator: contains, value: gpt-4o-mini}]}",
+            "{rules: [{type: allowed_models, operator: lte, value: gpt-4o-mini}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "value: max_tokens, max_latency (milliseconds) and max_requests_per_minute take a whole number above 0, such as 4096",
+        accepted: "{rules: [{type: max_tokens, operator: lt, value: '4096'}, {type: max_latency, operator: lt, value: '2000'}, {type: max_requests_per_minute, operator: lt, value: '999999999999'}]}",
+        refused: &[
+            "{rules: [{type: max_tokens, operator: lt, value: many}]}",
+            "{rules: [{type: max_tokens, operator: lt, value: '0'}]}",
+            "{rules: [{type: max_tokens, operator: lt, value: '-1'}]}",
+            "{rules: [{type: max_latency, operator: lt, value: 2s}]}",
+            "{rules: [{type: max_latency, operator: lt, value: ' 2000'}]}",
+            "{rules: [{type: max_latency, operator: lt, value: \"2000\\n\"}]}",
+            "{rules: [{type: max_requests_per_minute, operator: lt, value: '1.5'}]}",
+            "{rules: [{type: max_requests_per_minute, operator: lt, value: '1000000000000'}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "value: max_cost_per_day takes US dollars above 0 with at most 6 decimal places, such as 10.00",
+        accepted: "{rules: [{type: max_cost_per_day, operator: lt, value: '10.00'}, {type: max_cost_per_day, operator: lt, value: '0.000001'}]}",
+        refused: &[
+            "{rules: [{type: max_cost_per_day, operator: lt, value: '0.00'}]}",
+            "{rules: [{type: max_cost_per_day, operator: lt, value: '0.0000001'}]}",
+            "{rules: [{type: max_cost_per_day, operator: lt, value: $5}]}",
+            "{rules: [{type: max_cost_per_day, operator: lt, value: '1,5'}]}",
+            "{rules: [{type: max_cost_per_day, operator: lt, value: NaN}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "value: blocked_topics takes topics separated by commas, each with a letter or a digit, such as violence, self_harm",
+        accepted: "{rules: [{type: blocked_topics, operator: contains, value: 'violence , weapons of war,日本'}]}",
+        refused: &[
+            "{rules: [{type: blocked_topics, operator: contains, value: ' '}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: 'a, !!'}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: 'a,'}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: 'a, ,b'}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: \"a,\\u00a0\"}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: \"a,\\u3000\"}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: \"a\\nb\"}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "value: denied_tools takes names of tools separated by commas, of letters, digits, _ and -, such as send_mail, files_delete",
+        accepted: "{rules: [{type: denied_tools, operator: contains, value: 'send_mail , github_create-issue'}]}",
+        refused: &[
+            "{rules: [{type: denied_tools, operator: contains, value: 'send mail'}]}",
+            "{rules: [{type: denied_tools, operator: contains, value: github_*}]}",
+            "{rules: [{type: denied_tools, operator: contains, value: 'a,,b'}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "value: allowed_models takes models separated by commas, such as openai:gpt-4o-mini, or openai:* for all of a provider; the providers are stub, ollama, openai, anthropic, google-ai, vertex-ai and bedrock",
+        accepted: "{rules: [{type: allowed_models, operator: in, value: 'openai:gpt-4o-mini, anthropic:*, llama3:8b, bedrock:a.b-v1:0'}]}",
+        refused: &[
+            "{rules: [{type: allowed_models, operator: in, value: '*'}]}",
+            "{rules: [{type: allowed_models, operator: in, value: 'acme:*'}]}",
+            "{rules: [{type: allowed_models, operator: in, value: 'openai:gpt-*'}]}",
+            "{rules: [{type: allowed_models, operator: in, value: 'openai:'}]}",
+            "{rules: [{type: allowed_models, operator: in, value: 'gpt 4'}]}",
+            "{rules: [{type: allowed_models, operator: in, value: 'a,,b'}]}",
+        ],
+    },
+    Rule {
+        kind: "GuardrailPolicy",
+        field: "spec.rules[0]",
+        message: "value: required_guards takes guards separated by commas: pii-detection, secrets-scanner, prompt-injection, blocked-topics, max-tokens, rate-limit, spend-limit",
+        accepted: "{rules: [{type: required_guards, operator: contains, value: 'pii-detection, secrets-scanner, prompt-injection, blocked-topics, max-tokens, rate-limit, spend-limit'}]}",
+        refused: &[
+            "{rules: [{type: required_guards, operator: contains, value: latency}]}",
+            "{rules: [{type: required_guards, operator: contains, value: 'pii-detection rate-limit'}]}",
+            "{rules: [{type: required_guards, operator: contains, value: 'pii-detection,'}]}",
+            "{rules: [{type: required_guards, operator: contains, value: PII-detection}]}",
+        ],
+    },
+];

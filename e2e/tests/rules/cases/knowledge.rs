@@ -1,0 +1,173 @@
+//! Rules of KnowledgeBases and Ingestions.
+
+use super::Rule;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        kind: "KnowledgeBase",
+        field: "chunkOverlap",
+        message: "chunkOverlap: must be smaller than chunkSize",
+        accepted: "{chunkSize: 100, chunkOverlap: 99}",
+        refused: &["{chunkSize: 100, chunkOverlap: 100}", "{chunkSize: 50}"],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "exactly one of local, s3, googleDrive, confluence, jira and databricks is required",
+        accepted: "{sources: [{name: a, local: {path: /}}, {name: b, schedule: '0 3 * * mon-fri', s3: {bucket: docs}, credentialsSecret: login}]}",
+        refused: &[
+            "{sources: [{name: a, credentialsSecret: login}]}",
+            "{sources: [{name: a, s3: {bucket: docs}, googleDrive: {folderId: f}, credentialsSecret: login}]}",
+        ],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "credentialsSecret: is required with every source but local, which has none; or an integration, which gives the login",
+        accepted: "{sources: [{name: a, googleDrive: {folderId: f}, credentialsSecret: login}]}",
+        refused: &[
+            "{sources: [{name: a, googleDrive: {folderId: f}}]}",
+            "{sources: [{name: a, local: {path: b}, credentialsSecret: login}]}",
+        ],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "name: uploads is the source of uploaded files, which reading another one would remove; choose another name",
+        accepted: "{sources: [{name: upload, local: {path: a}}]}",
+        refused: &["{sources: [{name: uploads, local: {path: a}}]}"],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0].local.path",
+        message: "must be within the volume: no part of it is ..",
+        accepted: "{sources: [{name: a, local: {path: 'a/..b/c..'}}]}",
+        refused: &[
+            "{sources: [{name: a, local: {path: ..}}]}",
+            "{sources: [{name: a, local: {path: ../other}}]}",
+            "{sources: [{name: a, local: {path: a/../../b}}]}",
+            "{sources: [{name: a, local: {path: a/..}}]}",
+        ],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0].jira",
+        message: "projectKey: either projectKey or jql is required, and not both",
+        accepted: "{sources: [{name: a, jira: {baseUrl: 'https://j', jql: status = Done}, credentialsSecret: login}]}",
+        refused: &[
+            "{sources: [{name: a, jira: {baseUrl: 'https://j'}, credentialsSecret: login}]}",
+            "{sources: [{name: a, jira: {baseUrl: 'https://j', jql: status = Done, projectKey: P}, credentialsSecret: login}]}",
+        ],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec",
+        message: "source: exactly one of source, sourceName and upload is required",
+        accepted: "{upload: up_1}",
+        refused: &["{}", "{upload: up_1, sourceName: a}", "{source: {local: {path: a}}, sourceName: a}"],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source",
+        message: "exactly one of local, s3, googleDrive, confluence, jira and databricks is required",
+        accepted: "{source: {confluence: {baseUrl: 'https://c', spaceKey: K}, credentialsSecret: login}}",
+        refused: &["{source: {credentialsSecret: login}}", "{source: {local: {path: a}, s3: {bucket: docs}}}"],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source",
+        message: "credentialsSecret: is required with every source but local, which has none; or an integration, which gives the login",
+        accepted: "{source: {local: {path: a}}}",
+        refused: &["{source: {s3: {bucket: docs}}}", "{source: {local: {path: a}, credentialsSecret: login}}"],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source.local.path",
+        message: "must be within the volume: no part of it is ..",
+        accepted: "{source: {local: {path: /}}}",
+        refused: &["{source: {local: {path: a/../..}}}"],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source.jira",
+        message: "projectKey: either projectKey or jql is required, and not both",
+        accepted: "{source: {jira: {baseUrl: 'https://j', projectKey: P}, credentialsSecret: login}}",
+        refused: &["{source: {jira: {baseUrl: 'https://j'}, credentialsSecret: login}}"],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "credentialsSecret: the integration gives the login; leave one of them out",
+        accepted: "{sources: [{name: a, s3: {bucket: docs}, integration: in_bucket}]}",
+        refused: &["{sources: [{name: a, s3: {bucket: docs}, integration: bucket, credentialsSecret: login}]}"],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "baseUrl: is required without an integration, which gives the server",
+        accepted: "{sources: [{name: a, jira: {projectKey: P}, integration: jira}]}",
+        refused: &[
+            "{sources: [{name: a, jira: {projectKey: P}, credentialsSecret: login}]}",
+            "{sources: [{name: a, confluence: {spaceKey: K}, credentialsSecret: login}]}",
+        ],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "host: is required without an integration, which gives the server",
+        accepted: "{sources: [{name: a, databricks: {path: a.b.c}, integration: bricks}]}",
+        refused: &["{sources: [{name: a, databricks: {path: a.b.c}, credentialsSecret: login}]}"],
+    },
+    Rule {
+        kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "integration: gives the server, so that baseUrl, host, endpoint and region are left out",
+        accepted: "{sources: [{name: a, local: {path: a}, integration: files}]}",
+        refused: &[
+            "{sources: [{name: a, s3: {bucket: docs, endpoint: 'http://s3'}, integration: a}]}",
+            "{sources: [{name: a, s3: {bucket: docs, region: eu-1}, integration: a}]}",
+            "{sources: [{name: a, googleDrive: {folderId: f, endpoint: 'http://d'}, integration: a}]}",
+            "{sources: [{name: a, confluence: {baseUrl: 'https://c', spaceKey: K}, integration: a}]}",
+            "{sources: [{name: a, jira: {baseUrl: 'https://j', projectKey: P}, integration: a}]}",
+            "{sources: [{name: a, databricks: {host: d, path: a.b.c}, integration: a}]}",
+        ],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source",
+        message: "credentialsSecret: the integration gives the login; leave one of them out",
+        accepted: "{source: {s3: {bucket: docs}, integration: in_bucket}}",
+        refused: &["{source: {s3: {bucket: docs}, integration: bucket, credentialsSecret: login}}"],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source",
+        message: "baseUrl: is required without an integration, which gives the server",
+        accepted: "{source: {jira: {projectKey: P}, integration: jira}}",
+        refused: &[
+            "{source: {jira: {projectKey: P}, credentialsSecret: login}}",
+            "{source: {confluence: {spaceKey: K}, credentialsSecret: login}}",
+        ],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source",
+        message: "host: is required without an integration, which gives the server",
+        accepted: "{source: {databricks: {path: a.b.c}, integration: bricks}}",
+        refused: &["{source: {databricks: {path: a.b.c}, credentialsSecret: login}}"],
+    },
+    Rule {
+        kind: "Ingestion",
+        field: "spec.source",
+        message: "integration: gives the server, so that baseUrl, host, endpoint and region are left out",
+        accepted: "{source: {local: {path: a}, integration: files}}",
+        refused: &[
+            "{source: {s3: {bucket: docs, endpoint: 'http://s3'}, integration: a}}",
+            "{source: {s3: {bucket: docs, region: eu-1}, integration: a}}",
+            "{source: {googleDrive: {folderId: f, endpoint: 'http://d'}, integration: a}}",
+            "{source: {confluence: {baseUrl: 'https://c', spaceKey: K}, integration: a}}",
+            "{source: {jira: {baseUrl: 'https://j', projectKey: P}, integration: a}}",
+            "{source: {databricks: {host: d, path: a.b.c}, integration: a}}",
+        ],
+    },
+];
