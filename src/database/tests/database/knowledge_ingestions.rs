@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slipway_database::Fault;
 use slipway_database::knowledge::{
-    Begun, DocumentMeta, Ending, Ingestion, KnowledgeBase, KnowledgeReader, Listed, Place, Removal, Report, SearchQuery,
+    Begun, ChangesCursor, DocumentMeta, Ending, Ingestion, KnowledgeBase, KnowledgeReader, Listed, Removal, Report, SearchQuery,
 };
 
 use crate::knowledge::{Platform, begin, chunk, found, listed, meta, open, spec};
@@ -52,7 +52,7 @@ async fn a_place_in_a_list_of_changes_is_lost_when_all_is_needed() {
     assert_eq!(first.place(&this).await.unwrap(), None);
     first.keep_place(&this, "7").await.unwrap();
     assert_eq!(first.place(&this).await.unwrap(), None, "without a traversal there is none to move on");
-    let kept = |place: Option<Place>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
+    let kept = |place: Option<ChangesCursor>| place.map(|kept| (kept.place, kept.age < Duration::from_mins(5)));
     let seven = Some(("7".to_owned(), true));
     traverse(&first, &this).await;
     assert_eq!(kept(first.place(&this).await.unwrap()), seven);
