@@ -31,9 +31,9 @@ job_wait() {
   wait "$pid" || die "The build of the $1 failed. Its log, $LOGS/$1.log, ends so:" "$(log_end 15 "$LOGS/$1.log")"
 }
 
-# job_await PID FOLDER: the same for what itself runs beside the script that began the job, and is not to tell of it.
+# job_await PID FILE: until the job has made it, or has ended, without a word. For what runs beside the script that began the job, too.
 job_await() {
-  while [[ -n $1 && ! -d $2 ]] && alive "$1"; do sleep 0.5; done
+  while [[ -n $1 && ! -e $2 ]] && alive "$1"; do sleep 0.5; done
 }
 
 # Cargo in a job, which says how far it is without a terminal.
