@@ -1,9 +1,10 @@
 //! Who runs beside whom. Most tests run together, some at a time. Then come those that want no state role on the cluster but
 //! their own, again some at a time and the longest first, and then those that want the cluster for themselves, one by one. A long test on an API
 //! server of its own disturbs none of these, but it is work for the machine: it begins when no other waits to run together,
-//! and fills the time that those alone spend waiting. One that waits for many minutes and does little else begins at once.
+//! and fills the time that those alone spend waiting. One that waits for many minutes and does little else begins at once; `hack/test`
+//! lets some of these begin in a process of their own before the others do.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -173,8 +174,17 @@ pub fn longest_unwatched() -> Turn {
 /// Lets all go first that could run together. The reason is what other tests would suffer from, or would disturb.
 pub fn alone(reason: &'static str) -> Turn {
     let mut turn = Turn::take(Kind::Alone);
+    wait_for_others();
     turn.reason = Some(reason);
+    turn.begun = Instant::now();
     turn
+}
+
+/// Until no other process runs tests on the same cluster: while one does, `hack/test` holds a lock on this file.
+fn wait_for_others() {
+    let Some(path) = std::env::var_os("SLIPWAY_OTHERS") else { return };
+    let locked = File::open(path).and_then(|file| file.lock());
+    assert!(locked.is_ok(), "the end of the other tests could not be waited for: {locked:?}");
 }
 
 /// With the API server beside the cluster's own, and nothing on the cluster; lets all begin first that could run together.

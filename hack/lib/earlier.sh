@@ -26,6 +26,7 @@ earlier_start() {
 # Programs for one test need not be fast.
 earlier_compile() {
   local half folder lighter
+  renice -n 5 "$BASHPID" >/dev/null
   folder=$(binaries)
   # Another clone may have been first.
   [[ ! -d $(earlier_folder) ]] || return 0

@@ -245,6 +245,14 @@ image_postgres() {
     "Env": ["PATH=/usr/lib/postgresql/18/bin:/bin"], "ExposedPorts": {"5432/tcp": {}}}'
 }
 
+# images_ahead PROGRAMS: the images of the local cluster, once the job that compiles the programs has ended. Nothing of them is
+# left to do but the import when the cluster is there.
+images_ahead() {
+  local program
+  while alive "$1"; do sleep 0.5; done
+  for program in slipway-manager slipway-state slipway-runtime slipway-worker slipway-postgres; do images_make "$program"; done
+}
+
 images_make() {
   if [[ $1 == slipway-postgres ]]; then image_postgres; else image_build "$1"; fi
 }

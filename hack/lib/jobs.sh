@@ -18,16 +18,22 @@ job() {
   JOBS[$name]=$!
 }
 
-# job_wait NAME: until it has ended; nothing if it never began.
+# job_wait NAME [FOLDER]: until it has ended, or has made the folder; nothing if it never began.
 job_wait() {
   local pid=${JOBS[$1]:-} next=$((SECONDS + 20))
   [[ -n $pid ]] || return 0
   while alive "$pid"; do
+    [[ -z ${2:-} || ! -d $2 ]] || return 0
     sleep 0.2
     ((SECONDS < next)) || { jobs_tell && next=$((SECONDS + 20)); }
   done
   unset "JOBS[$1]"
   wait "$pid" || die "The build of the $1 failed. Its log, $LOGS/$1.log, ends so:" "$(log_end 15 "$LOGS/$1.log")"
+}
+
+# job_await PID FILE: until the job has made it, or has ended, without a word. For what runs beside the script that began the job, too.
+job_await() {
+  while [[ -n $1 && ! -e $2 ]] && alive "$1"; do sleep 0.5; done
 }
 
 # Cargo in a job, which says how far it is without a terminal.
@@ -67,5 +73,5 @@ job_progress() {
     total && /^[^ :]+$/ {told = ++done " of " total " packages, " $0}
     /^(go: downloading|[ ]+Download)/ {if (!told) told = "downloading"}
     /^ +(waits for |Blocking waiting)/ {told = $0}
-    END {print told ? substr(told, 1, 70) : "starting"}'
+    END {print told ? substr(told, 1, 70) : "under way"}'
 }

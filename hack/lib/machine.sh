@@ -12,10 +12,32 @@ install() {
     die "These programs are missing: ${missing[*]} (names of Debian's packages)." \
       "Install them, or run this as root on Debian, where it installs them itself."
   say "        installing ${missing[*]}"
-  export DEBIAN_FRONTEND=noninteractive
   mkdir -p "$LOGS"
-  { apt-get update -q && apt-get install -qy --no-install-recommends "${missing[@]}"; } \
-    </dev/null >"$LOGS/apt.log" 2>&1 || die "apt-get could not install ${missing[*]}:" "$(tail -3 "$LOGS/apt.log")"
+  local log=$LOGS/apt-${missing[0]}.log
+  apt_install "${missing[@]}" </dev/null >"$log" 2>&1 || die "apt-get could not install ${missing[*]}:" "$(tail -3 "$log")"
+}
+
+# With the lists of today. Where those name packages that are gone by now, with the lists of this moment.
+apt_install() {
+  local options=(-qy --no-install-recommends)
+  export DEBIAN_FRONTEND=noninteractive
+  apt_lists && apt_alone apt-get install "${options[@]}" "$@" ||
+    { apt_alone apt-get update -q && apt_alone apt-get install "${options[@]}" "$@"; }
+}
+
+# apt_lists: fetches the lists of packages, once a day. A machine that is new has none yet.
+apt_lists() { apt_alone apt_lists_fetch; }
+
+apt_lists_fetch() {
+  local stamp=$CACHE/packages/listed
+  if compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null && [[ -n $(find "$stamp" -mtime -1 2>/dev/null) ]]; then return; fi
+  apt-get update -q && touch "$stamp"
+}
+
+# apt_alone COMMAND...: one at a time, as a second apt-get would not wait, but fail. What a package starts does not keep the lock.
+apt_alone() {
+  mkdir -p "$CACHE/packages"
+  (flock 5 && "$@" 5>&-) 5>"$CACHE/packages/apt.lock"
 }
 
 require_go() {

@@ -61,16 +61,11 @@ packages_unpack() {
   echo "$folder"
 }
 
-# A machine that is new has no lists yet, and those of one that is old name packages that are gone. Only root may ask.
+# Lists of a machine that is old name packages that are gone. Only root may ask.
 packages_lists() {
-  local stamp=$CACHE/packages/listed
-  [[ $EUID -eq 0 && -z $(find "$stamp" -mtime -1 2>/dev/null) ]] || return 0
+  [[ $EUID -eq 0 ]] || return 0
   mkdir -p "$LOGS"
-  if apt-get update -q </dev/null >"$LOGS/apt.log" 2>&1; then
-    touch "$stamp"
-  else
-    say "        apt-get update failed; what is known of packages may be old" >&2
-  fi
+  apt_lists </dev/null >"$LOGS/apt.log" 2>&1 || say "        apt-get update failed; what is known of packages may be old" >&2
 }
 
 # packages_within FOLDER ROOTFS: name, version and architecture of those packages of the unpacked folder that the root

@@ -23,6 +23,7 @@ slipway_up() {
   if [[ $1 == local ]]; then
     export KUBECONFIG=$LOCAL_KUBECONFIG
     step "Slipway's programs" job_wait programs
+    step "Their images" job_wait images
     step "Images" "$ROOT/hack/images"
   elif [[ -n $REGISTRY ]]; then
     step "Images" "$ROOT/hack/images" --push "$REGISTRY"

@@ -68,9 +68,26 @@ tools_link() {
   done
 }
 
+# What tests let work beside Slipway is compiled after those tools, and gives way to all else.
+controllers_start() {
+  [[ -d $(gitops_folder) && -d $(metrics_folder) && -d $(flagger_folder) && -d $(gateway_folder) ]] || {
+    require_go
+    job controllers controllers_make "${JOBS[tools]:-}"
+  }
+}
+
+# controllers_make TOOLS: the job that compiles the tools, if it still does.
+controllers_make() {
+  renice -n 19 "$BASHPID" >/dev/null
+  job_await "$1" "$(tools_folder)"
+  peers_need_python && tools_make "$(gitops_folder)" gitops_compile && tools_make "$(gateway_folder)" gateway_fill &&
+    tools_make "$(metrics_folder)" metrics_compile && tools_make "$(flagger_folder)" flagger_compile
+}
+
 gitops_build() {
   local folder
   folder=$(gitops_folder)
+  job_wait controllers "$folder"
   tools_make "$folder" gitops_compile
   tools_link "$folder"
 }
@@ -78,6 +95,7 @@ gitops_build() {
 metrics_build() {
   local folder
   folder=$(metrics_folder)
+  job_wait controllers "$folder"
   tools_make "$folder" metrics_compile
   tools_link "$folder"
 }
@@ -85,6 +103,7 @@ metrics_build() {
 flagger_build() {
   local folder
   folder=$(flagger_folder)
+  job_wait controllers "$folder"
   tools_make "$folder" flagger_compile
   tools_link "$folder"
 }
@@ -93,6 +112,7 @@ flagger_build() {
 gateway_build() {
   local folder
   folder=$(gateway_folder)
+  job_wait controllers "$folder"
   peers_need_python
   tools_make "$folder" gateway_fill
   ln -sfn "$folder" "$STATE/gateway"

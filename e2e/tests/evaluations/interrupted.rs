@@ -19,19 +19,6 @@ fn begun(team: &Team) {
 }
 
 #[test]
-fn a_run_outlives_the_manager() {
-    let team = Team::within(alone("kills the leading manager"), "eval-manager", &json!({}));
-    if !needs_database() {
-        return;
-    }
-    begun(&team);
-    kubectl(format!("delete pod {} -n {} --grace-period=0 --force", platform::leader(), platform::NAMESPACE)).ok();
-    let found = ended(&team, "first", 120);
-    assert_eq!((&found["status"]["phase"], &found["status"]["attempt"]), (&json!("Completed"), &json!(1)), "{found:#}");
-    has_each_case_once(&found["status"], CASES);
-}
-
-#[test]
 fn a_run_outlives_its_pod() {
     let team = Team::new("eval-pod");
     if !needs_database() {
@@ -74,13 +61,15 @@ fn a_thousand_cases_are_scored_once_whatever_is_killed() {
     run(&team, "first", "helper", &json!({"dataset": "many", "scorers": ["safety", "relevance_to_query"], "minQualityScore": 1}));
     let of = |namespace: &str, pods: &str| format!("delete pod {pods} -n {namespace} --grace-period=0 --force");
     let kills = [
-        (50, of(&team.namespace, "-l agents.slipway.dev/agent=helper")),
-        (300, of(platform::NAMESPACE, &platform::leader())),
+        (50, of(platform::NAMESPACE, &platform::leader())),
+        (300, of(&team.namespace, "-l agents.slipway.dev/agent=helper")),
         (550, of(platform::NAMESPACE, DATABASE)),
     ];
     let mut before = BTreeMap::new();
     for (finished, kill) in kills {
-        run_until(&team, "first", "in the middle", 120, |run| run["status"]["finishedCases"].as_u64() >= Some(finished));
+        let so_far = run_until(&team, "first", "in the middle", 120, |run| run["status"]["finishedCases"].as_u64() >= Some(finished));
+        // The next leader goes on with the same attempt; a pod that is gone costs one.
+        assert_eq!(so_far["status"]["attempt"] == 1, finished <= 300, "{so_far:#}");
         let found = kept(&team);
         assert!((1..MANY).contains(&(found.len() as u64)), "{} of {MANY} cases are in the database", found.len());
         same(&before, &found);
