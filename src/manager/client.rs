@@ -6,13 +6,26 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client as LegacyClient;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::proxy::matcher::Matcher;
-use kube::client::{Body, ClientBuilder};
+use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
 use kube::{Client, Config};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use slipway_cluster::Metrics;
 use slipway_cluster::page::Pages;
-use tower::util::MapRequestLayer;
+use tower::retry::RetryLayer;
+use tower::util::{BoxService, MapRequestLayer};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower_http::ServiceExt as _;
+use tower_http::decompression::{DecompressionBody, DecompressionLayer};
+
+type Stack = BoxService<http::Request<Body>, http::Response<Box<DynBody>>, BoxError>;
 
 /// The read timeout: longer than the 290 s of a watch, and than the 330 s until the answer to a chat begins.
 const READ_TIMEOUT: Duration = Duration::from_secs(340);
@@ -31,7 +44,33 @@ pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
         metrics.request(request.method().as_str(), request.uri().path(), request.uri().query());
         request
     });
-    Ok(ClientBuilder::try_from(config).context("the cluster's settings cannot be used")?.with_layer(&count).with_layer(&Pages).build())
+    Ok(stack(config).context("the cluster's settings cannot be used")?.with_layer(&count).with_layer(&Pages).build())
+}
+
+/// kube's own layers over connections with `TCP_NODELAY`, which kube leaves off. Without it the first request of a connection waits
+/// some 40 ms for the server's delayed acknowledgement of the TLS handshake, and a manager opens thirty connections at its start, one
+/// for each watch. Through a proxy it is kube's own stack.
+fn stack(config: Config) -> anyhow::Result<ClientBuilder<Stack>> {
+    if config.proxy_url.is_some() {
+        return Ok(ClientBuilder::try_from(config)?);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(DecompressionLayer::new())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(LegacyClient::builder(TokioExecutor::new()).build(connector))
+        .map_response_body(|body: DecompressionBody<Incoming>| Box::new(body.map_err(BoxError::from)) as Box<DynBody>);
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 
 /// The proxy for `url` from `HTTPS_PROXY` and `NO_PROXY`, which kube reads only with a kubeconfig. The URL may hold user and
@@ -73,7 +112,7 @@ mod tests {
         let environment = Matcher::builder().https(proxy_of_environment.replace("PROXY", &address)).build();
         let mut config = Config::new("https://api.example:6443".parse().unwrap());
         config.proxy_url = proxy(&config.cluster_url, &environment);
-        let client = ClientBuilder::try_from(config).unwrap().build();
+        let client = stack(config).unwrap().build();
         let asking = tokio::spawn(async move { client.apiserver_version().await.is_ok() });
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut heard = Vec::new();
@@ -92,5 +131,30 @@ mod tests {
         let guarded = connect_through("http://me:p%40ss:w%2Ford%25@PROXY").await;
         let expected = format!("proxy-authorization: basic {}", STANDARD.encode("me:p@ss:w/ord%").to_ascii_lowercase());
         assert!(guarded.contains(&expected), "{guarded}");
+    }
+
+    #[tokio::test]
+    async fn requests_have_token_and_path_and_are_repeated_where_the_server_is_busy() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = Config::new(format!("http://{}/behind", listener.local_addr().unwrap()).parse().unwrap());
+        config.auth_info.token = Some("secret".to_owned().into());
+        let client = stack(config).unwrap().build();
+        let asking = tokio::spawn(async move { client.apiserver_version().await });
+        let version = r#"{"major": "1", "minor": "35", "gitVersion": "v1.35.0", "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}"#;
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for answer in ["HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n".to_owned(), ok(version)] {
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"\r\n\r\n") {
+                assert!(stream.read_buf(&mut heard).await.unwrap() > 0);
+            }
+            let heard = String::from_utf8(heard).unwrap().to_ascii_lowercase();
+            assert!(heard.starts_with("get /behind/version ") && heard.contains("authorization: bearer secret"), "{heard}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        assert_eq!(asking.await.unwrap().unwrap().git_version, "v1.35.0");
+    }
+
+    fn ok(body: &str) -> String {
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 }
