@@ -120,7 +120,7 @@ struct Ids {
 }
 
 impl ChatBody {
-    fn order(self, caller: CallerTrace, with_suggestions: bool) -> Result<(Ids, Order), Error> {
+    fn order(self, caller: CallerTrace, is_streamed: bool) -> Result<(Ids, Order), Error> {
         let message = self.message.or(self.input).filter(|message| !message.trim().is_empty());
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
         let conversation = match self.conversation_id {
@@ -137,7 +137,7 @@ impl ChatBody {
             trace_id: trace.clone(),
             caller,
             cancel_with_client: self.cancel_on_disconnect,
-            with_suggestions,
+            is_streamed,
             max_output_tokens: None,
             temperature: None,
             stop: Vec::new(),

@@ -165,7 +165,7 @@ impl Asked {
             caller,
             // Nobody could ask for this answer later.
             cancel_with_client: true,
-            with_suggestions: false,
+            is_streamed: self.stream,
             max_output_tokens,
             temperature: self.temperature,
             stop,

@@ -48,8 +48,8 @@ pub(crate) struct Order {
     pub(crate) caller: CallerTrace,
     /// The turn ends when its client leaves.
     pub(crate) cancel_with_client: bool,
-    /// The client gets suggestions before the end of its answer.
-    pub(crate) with_suggestions: bool,
+    /// The caller hears the answer as it comes, and suggestions before its end; otherwise the whole answer alone.
+    pub(crate) is_streamed: bool,
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) temperature: Option<f32>,
     pub(crate) stop: Vec<String>,
@@ -341,7 +341,7 @@ async fn tell(
     }
     let message = order.said.newest();
     if answer.stop == Stop::EndTurn && order.said.conversation().is_some() {
-        if order.with_suggestions {
+        if order.is_streamed {
             // A client that has left asks for them later.
             let suggested = select! {
                 biased;

@@ -235,7 +235,7 @@ fn order(case: &RunCase, trace_id: String) -> Order {
         trace_id,
         caller: CallerTrace::default(),
         cancel_with_client: false,
-        with_suggestions: false,
+        is_streamed: false,
         max_output_tokens: None,
         temperature: None,
         stop: Vec::new(),

@@ -379,8 +379,10 @@ impl<'a> Answering<'a> {
             return held.push_str(&text);
         }
         self.partial().push_str(&text);
-        // Nobody listens any more: the turn goes on all the same.
-        let _ = self.listener.send(TurnEvent::Text(text)).await;
+        if self.order.is_streamed {
+            // Nobody listens any more: the turn goes on all the same.
+            let _ = self.listener.send(TurnEvent::Text(text)).await;
+        }
     }
 
     fn is_full(&self) -> bool {

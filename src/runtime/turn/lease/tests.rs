@@ -34,7 +34,7 @@ fn order(message: &str) -> Order {
         trace_id: "tr_1".into(),
         caller: CallerTrace::default(),
         cancel_with_client: false,
-        with_suggestions: true,
+        is_streamed: true,
         max_output_tokens: None,
         temperature: None,
         stop: Vec::new(),
