@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{FaultKind, ModelFault};
+use crate::ModelFileFault;
 
 /// The largest header.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -38,8 +38,8 @@ pub(super) struct TensorLocation {
 }
 
 impl Safetensors {
-    pub(super) fn open(path: &Path) -> Result<Self, ModelFault> {
-        let wrong = |why: String| ModelFault::new(FaultKind::Misconfigured, format!("the weights {} {why}", path.display()));
+    pub(super) fn open(path: &Path) -> Result<Self, ModelFileFault> {
+        let wrong = |why: String| ModelFileFault::new(format!("the weights {} {why}", path.display()));
         let unread = |cause: std::io::Error| wrong(format!("cannot be read: {cause}"));
         let file = File::open(path).map_err(unread)?;
         let whole = file.metadata().map_err(unread)?.len();
@@ -59,12 +59,12 @@ impl Safetensors {
             let entry = serde_json::from_value(entry).map_err(|cause| wrong(format!("have an unreadable `{name}`: {cause}")))?;
             Ok((name, entry))
         });
-        let tensors = tensors.collect::<Result<_, ModelFault>>()?;
+        let tensors = tensors.collect::<Result<_, ModelFileFault>>()?;
         Ok(Self { path: path.to_owned(), file, tensors, start: header + 8, length: whole - header - 8 })
     }
 
     /// Finds the tensor of this name and shape.
-    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<TensorLocation, ModelFault> {
+    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<TensorLocation, ModelFileFault> {
         let Some(entry) = self.tensors.get(name) else {
             return Err(self.wrong(&format!("have no `{name}`")));
         };
@@ -80,14 +80,14 @@ impl Safetensors {
     }
 
     /// All numbers of a tensor.
-    pub(super) fn read(&self, place: TensorLocation) -> Result<Vec<f32>, ModelFault> {
+    pub(super) fn read(&self, place: TensorLocation) -> Result<Vec<f32>, ModelFileFault> {
         let mut numbers = vec![0.0; place.numbers];
         self.read_row(place, 0, &mut numbers)?;
         Ok(numbers)
     }
 
     /// Reads one row of a tensor whose rows are as long as `out`.
-    pub(super) fn read_row(&self, place: TensorLocation, row: usize, out: &mut [f32]) -> Result<(), ModelFault> {
+    pub(super) fn read_row(&self, place: TensorLocation, row: usize, out: &mut [f32]) -> Result<(), ModelFileFault> {
         let mut bytes = [0; 16 << 10];
         let mut at = place.start + (row * out.len()) as u64 * 4;
         for part in out.chunks_mut(bytes.len() / 4) {
@@ -101,8 +101,8 @@ impl Safetensors {
         Ok(())
     }
 
-    fn wrong(&self, why: &str) -> ModelFault {
-        ModelFault::new(FaultKind::Misconfigured, format!("the weights {} {why}", self.path.display()))
+    fn wrong(&self, why: &str) -> ModelFileFault {
+        ModelFileFault::new(format!("the weights {} {why}", self.path.display()))
     }
 }
 
@@ -110,7 +110,7 @@ impl Safetensors {
 mod tests {
     use super::*;
 
-    fn opened(header: &str, numbers: &[f32]) -> (tempfile::TempDir, Result<Safetensors, ModelFault>) {
+    fn opened(header: &str, numbers: &[f32]) -> (tempfile::TempDir, Result<Safetensors, ModelFileFault>) {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header.as_bytes());
@@ -143,12 +143,12 @@ mod tests {
         ] {
             let (_folder, file) = opened(&header, &[1.0, 2.0]);
             let fault = file.unwrap().find("a", &[2]).unwrap_err();
-            assert!(fault.message().contains(why), "{header}: {fault}");
+            assert!(fault.to_string().contains(why), "{header}: {fault}");
         }
         let (_folder, file) = opened("no json", &[]);
-        assert!(file.unwrap_err().message().contains("a header that cannot be read"));
+        assert!(file.unwrap_err().to_string().contains("a header that cannot be read"));
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("w"), u64::MAX.to_le_bytes()).unwrap();
-        assert!(Safetensors::open(&folder.path().join("w")).unwrap_err().message().contains("no header"));
+        assert!(Safetensors::open(&folder.path().join("w")).unwrap_err().to_string().contains("no header"));
     }
 }

@@ -7,13 +7,13 @@
 use std::path::Path;
 
 use super::words::words;
-use crate::{FaultKind, ModelFault};
+use crate::ModelFileFault;
 
 /// Longer words are unknown.
 const MAX_WORD_CHARS: usize = 100;
 
 #[derive(Debug)]
-pub(super) struct Vocabulary {
+pub struct Vocabulary {
     /// The whole file. One allocation and an index into it stay small, and leave nothing behind when dropped.
     text: String,
     /// Start and length of each line.
@@ -29,8 +29,8 @@ pub(super) struct Vocabulary {
 
 impl Vocabulary {
     /// `vocab.txt`: a piece on each line, whose number is its own.
-    pub(super) fn read(path: &Path) -> Result<Self, ModelFault> {
-        let wrong = |why: String| ModelFault::new(FaultKind::Misconfigured, format!("the vocabulary {} {why}", path.display()));
+    pub fn read(path: &Path) -> Result<Self, ModelFileFault> {
+        let wrong = |why: String| ModelFileFault::new(format!("the vocabulary {} {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
         Self::parse(text).map_err(wrong)
     }
@@ -80,7 +80,7 @@ impl Vocabulary {
     }
 
     /// The number of pieces of a text, without the special ones.
-    pub(super) fn count(&self, text: &str) -> usize {
+    pub fn count(&self, text: &str) -> usize {
         let mut pieces = Vec::new();
         if text.is_ascii() {
             let mut word = String::with_capacity(text.len());
