@@ -5,8 +5,8 @@
 mod fault;
 mod kernels;
 mod network;
-mod safetensors;
 mod vocabulary;
+mod weights;
 mod words;
 
 pub use fault::ModelFileFault;

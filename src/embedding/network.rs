@@ -11,8 +11,8 @@ use pulp::Arch;
 use serde::Deserialize;
 
 use super::kernels::{Gelu, Norm, PANEL, Product, Rows, Softmax};
-use super::safetensors::{Safetensors, TensorLocation};
 use super::vocabulary::Vocabulary;
+use super::weights::{TensorLocation, WeightFile};
 use crate::ModelFileFault;
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Network {
     /// The most pieces of a text.
     pieces: usize,
     vocabulary: Vocabulary,
-    file: Safetensors,
+    file: WeightFile,
     words: TensorLocation,
     weights: Vec<f32>,
     /// The position and type embeddings.
@@ -93,7 +93,7 @@ impl Network {
             let why = format!("has {} pieces where config.json announces {}", vocabulary.len(), shape.vocab_size);
             return Err(ModelFileFault::new(format!("the vocabulary {} {why}", folder.join("vocab.txt").display())));
         }
-        let file = Safetensors::open(&folder.join("model.safetensors"))?;
+        let file = WeightFile::open(&folder.join("model.safetensors"))?;
         let mut reader = Reader { file: &file, shape: &shape, weights: Vec::with_capacity(shape.numbers()) };
         let words = file.find("embeddings.word_embeddings.weight", &[shape.vocab_size, shape.hidden_size])?;
         let positions = reader.positions()?;
@@ -269,7 +269,7 @@ impl Shape {
 }
 
 struct Reader<'a> {
-    file: &'a Safetensors,
+    file: &'a WeightFile,
     shape: &'a Shape,
     weights: Vec<f32>,
 }

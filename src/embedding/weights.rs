@@ -1,12 +1,12 @@
-//! Reads a safetensors file: the length of a JSON header, the header with type, shape and offsets of each tensor, and the
-//! numbers. Tensors are read on request.
+//! The weights in a safetensors file. The crate `safetensors` parses the header and checks that types, shapes and offsets agree
+//! and leave no gaps. The numbers are read here on request: the crate wants the whole file in memory.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
 
 use crate::ModelFileFault;
 
@@ -14,20 +14,12 @@ use crate::ModelFileFault;
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
 #[derive(Debug)]
-pub(super) struct Safetensors {
+pub(super) struct WeightFile {
     path: PathBuf,
     file: File,
-    tensors: BTreeMap<String, TensorEntry>,
-    /// The offset of the numbers, and their length in bytes.
+    header: Metadata,
+    /// The offset of the numbers.
     start: u64,
-    length: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct TensorEntry {
-    dtype: String,
-    shape: Vec<usize>,
-    data_offsets: (u64, u64),
 }
 
 /// The location of a tensor with the expected type and shape.
@@ -37,7 +29,7 @@ pub(super) struct TensorLocation {
     numbers: usize,
 }
 
-impl Safetensors {
+impl WeightFile {
     pub(super) fn open(path: &Path) -> Result<Self, ModelFileFault> {
         let wrong = |why: String| ModelFileFault::new(format!("the weights {} {why}", path.display()));
         let unread = |cause: std::io::Error| wrong(format!("cannot be read: {cause}"));
@@ -45,38 +37,33 @@ impl Safetensors {
         let whole = file.metadata().map_err(unread)?.len();
         let mut length = [0; 8];
         file.read_exact_at(&mut length, 0).map_err(unread)?;
-        let header = u64::from_le_bytes(length);
-        let bytes = usize::try_from(header).ok().filter(|_| header <= MAX_HEADER_BYTES && header + 8 <= whole);
+        let length = u64::from_le_bytes(length);
+        let bytes = usize::try_from(length).ok().filter(|_| length <= MAX_HEADER_BYTES && length + 8 <= whole);
         let Some(bytes) = bytes else {
             return Err(wrong("begin with no header of safetensors".to_owned()));
         };
         let mut json = vec![0; bytes];
         file.read_exact_at(&mut json, 8).map_err(unread)?;
-        let mut header_fields: BTreeMap<String, serde_json::Value> =
+        let header: Metadata =
             serde_json::from_slice(&json).map_err(|cause| wrong(format!("have a header that cannot be read: {cause}")))?;
-        header_fields.remove("__metadata__");
-        let tensors = header_fields.into_iter().map(|(name, entry)| {
-            let entry = serde_json::from_value(entry).map_err(|cause| wrong(format!("have an unreadable `{name}`: {cause}")))?;
-            Ok((name, entry))
-        });
-        let tensors = tensors.collect::<Result<_, ModelFileFault>>()?;
-        Ok(Self { path: path.to_owned(), file, tensors, start: header + 8, length: whole - header - 8 })
+        let start = length + 8;
+        let (held, announced) = (whole - start, header.data_len() as u64);
+        if held != announced {
+            let why = format!("have {held} bytes of numbers where their header announces {announced}: were they copied whole?");
+            return Err(wrong(why));
+        }
+        Ok(Self { path: path.to_owned(), file, header, start })
     }
 
     /// Finds the tensor of this name and shape.
     pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<TensorLocation, ModelFileFault> {
-        let Some(entry) = self.tensors.get(name) else {
+        let Some(tensor) = self.header.info(name) else {
             return Err(self.wrong(&format!("have no `{name}`")));
         };
-        if entry.dtype != "F32" || entry.shape != shape {
-            return Err(self.wrong(&format!("have `{name}` as {} {:?} where F32 {shape:?} is needed", entry.dtype, entry.shape)));
+        if tensor.dtype != Dtype::F32 || tensor.shape != shape {
+            return Err(self.wrong(&format!("have `{name}` as {} {:?} where F32 {shape:?} is needed", tensor.dtype, tensor.shape)));
         }
-        let numbers: usize = shape.iter().product();
-        let (start, end) = entry.data_offsets;
-        if start > end || end > self.length || end - start != numbers as u64 * 4 {
-            return Err(self.wrong(&format!("do not hold all of `{name}`: were they copied whole?")));
-        }
-        Ok(TensorLocation { start: self.start + start, numbers })
+        Ok(TensorLocation { start: self.start + tensor.data_offsets.0 as u64, numbers: shape.iter().product() })
     }
 
     /// All numbers of a tensor.
@@ -110,19 +97,20 @@ impl Safetensors {
 mod tests {
     use super::*;
 
-    fn opened(header: &str, numbers: &[f32]) -> (tempfile::TempDir, Result<Safetensors, ModelFileFault>) {
+    fn opened(header: &str, numbers: &[f32]) -> (tempfile::TempDir, Result<WeightFile, ModelFileFault>) {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header.as_bytes());
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         std::fs::write(folder.path().join("w"), bytes).unwrap();
-        let opened = Safetensors::open(&folder.path().join("w"));
+        let opened = WeightFile::open(&folder.path().join("w"));
         (folder, opened)
     }
 
     #[test]
     fn a_tensor_is_found_and_read_whole_or_by_rows() {
-        let header = r#"{"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}}"#;
+        let header = r#"{"__metadata__": {"format": "pt"},
+            "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}"#;
         let (_folder, file) = opened(header, &[9.0, 1.0, 2.0, 3.0, 4.0]);
         let file = file.unwrap();
         let place = file.find("a", &[2, 2]).unwrap();
@@ -135,20 +123,26 @@ mod tests {
     #[test]
     fn what_is_not_there_as_it_should_be_is_refused() {
         let entry = |dtype: &str, end: u64| format!(r#"{{"a": {{"dtype": "{dtype}", "shape": [2], "data_offsets": [0, {end}]}}}}"#);
-        for (header, why) in [
-            (entry("F16", 4), "as F16 [2] where F32 [2] is needed"),
-            (entry("F32", 12), "do not hold all of `a`"),
-            (entry("F32", 4), "do not hold all of `a`"),
-            ("{}".to_owned(), "have no `a`"),
+        let whole = entry("F32", 8);
+        for (header, numbers, why) in [
+            (entry("F16", 4), &[1.0][..], "as F16 [2] where F32 [2] is needed"),
+            ("{}".to_owned(), &[], "have no `a`"),
+            (whole.clone(), &[1.0], "have 4 bytes of numbers where their header announces 8: were they copied whole?"),
+            (whole.clone(), &[1.0, 2.0, 3.0], "have 12 bytes of numbers where their header announces 8"),
+            (entry("F32", 12), &[1.0, 2.0, 3.0], "invalid shape, data type, or offset"),
+            (entry("F32", 4), &[1.0], "invalid shape, data type, or offset"),
+            (whole.replace("[0, 8]", "[4, 12]"), &[1.0, 2.0, 3.0], "invalid offset for tensor `a`"),
+            (whole.replace("[0, 8]", "[8, 0]"), &[1.0, 2.0], "invalid offset for tensor `a`"),
+            (whole.replace("[2]", &format!("[2, {}]", usize::MAX)), &[1.0, 2.0], "overflow"),
+            (whole.replace("F32", "F33"), &[1.0, 2.0], "a header that cannot be read: unknown variant `F33`"),
+            ("no json".to_owned(), &[], "a header that cannot be read"),
         ] {
-            let (_folder, file) = opened(&header, &[1.0, 2.0]);
-            let fault = file.unwrap().find("a", &[2]).unwrap_err();
+            let (_folder, file) = opened(&header, numbers);
+            let fault = file.and_then(|file| file.find("a", &[2])).unwrap_err();
             assert!(fault.to_string().contains(why), "{header}: {fault}");
         }
-        let (_folder, file) = opened("no json", &[]);
-        assert!(file.unwrap_err().to_string().contains("a header that cannot be read"));
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("w"), u64::MAX.to_le_bytes()).unwrap();
-        assert!(Safetensors::open(&folder.path().join("w")).unwrap_err().to_string().contains("no header"));
+        assert!(WeightFile::open(&folder.path().join("w")).unwrap_err().to_string().contains("no header"));
     }
 }
