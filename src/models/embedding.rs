@@ -7,17 +7,12 @@ mod builtin;
 mod catalog;
 mod checked;
 mod counter;
-mod kernels;
-mod network;
 mod ollama;
 mod openai;
 mod passages;
 mod remote;
-mod safetensors;
 mod vertex_ai;
-mod vocabulary;
 mod windows;
-mod words;
 
 use std::fmt;
 use std::future::Future;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use slipway_embedding::ModelFileFault;
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelFault {
@@ -85,5 +87,12 @@ impl ModelFault {
                 false
             }
         }
+    }
+}
+
+/// The files of the built-in embedding model are a setting: `RUNTIME_EMBEDDING_DIR` names their folder.
+impl From<ModelFileFault> for ModelFault {
+    fn from(fault: ModelFileFault) -> Self {
+        Self::new(FaultKind::Misconfigured, fault.to_string())
     }
 }

@@ -1,18 +1,18 @@
-//! all-MiniLM-L6-v2 in this process, without network and key. Its files are read on first use and dropped after some idle
-//! minutes, so that an agent that does not embed stays small. It computes on blocking threads, and is in memory once even if
-//! opened several times.
+//! all-MiniLM-L6-v2 in this process, without network and key, computed by `slipway-embedding`. Its files are read on first
+//! use and dropped after some idle minutes, so that an agent that does not embed stays small. It computes on blocking threads,
+//! and is in memory once even if opened several times.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use slipway_embedding::Network;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Purpose;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
-use super::network::Network;
 use crate::settings::{self, Variables};
 use crate::{FaultKind, ModelFault};
 
@@ -84,7 +84,7 @@ impl EmbeddingApi for Builtin {
                 let _seat = seat;
                 let answer = shared.network()?.embed(&texts);
                 SharedNetwork::used(&shared);
-                answer
+                answer.map_err(ModelFault::from)
             });
             work.await.map_err(|_| ended())?
         })

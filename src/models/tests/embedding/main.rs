@@ -1,5 +1,4 @@
-//! Embedders compared with their references: all-MiniLM-L6-v2 with the original from the same files, and providers' published
-//! answers over a socket.
+//! Embedders: all-MiniLM-L6-v2 in this process, and providers' published answers over a socket.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test tells by a panic what is wrong")]
 

@@ -1,14 +1,16 @@
-//! all-MiniLM-L6-v2 in this process, compared with its reference.
+//! all-MiniLM-L6-v2 in this process: vectors, long passages, concurrency and faults.
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use slipway_models::FaultKind;
 use slipway_models::embedding::{Embedder, PassageEmbedder, Purpose, Vector, open};
 
 use crate::{opened, strings};
 
 const NAME: &str = "builtin:all-minilm-l6-v2";
+
+/// The first numbers of a vector of the reference.
+const BEGINNING: [f32; 4] = [0.134_177_1, -0.032_900_32, -0.024_803_75, 0.041_438_99];
 
 fn minilm() -> Box<dyn Embedder> {
     opened(NAME, &[("RUNTIME_EMBEDDING_DIR", slipway_peers::minilm().to_str().unwrap())])
@@ -18,30 +20,15 @@ async fn vectors(texts: &[String]) -> Vec<Vector> {
     minilm().embed(texts, Purpose::Passage).await.unwrap()
 }
 
-#[derive(Deserialize)]
-struct Case {
-    text: String,
-    vector: Vec<f32>,
-}
-
-fn cases() -> Vec<Case> {
-    let cases: Vec<Case> = serde_json::from_str(include_str!("../../testdata/embedding/minilm.json")).unwrap();
-    // The reference has a vector for the empty text, too; the embedder refuses it.
-    cases.into_iter().filter(|case| !case.text.is_empty()).collect()
-}
-
 #[tokio::test]
-async fn vectors_are_those_of_the_reference() {
-    let cases = cases();
-    let texts: Vec<String> = cases.iter().map(|case| case.text.clone()).collect();
-    let together = vectors(&texts).await;
-    for (case, vector) in cases.iter().zip(together) {
-        let cosine = vector.cosine(&Vector(case.vector.clone()));
-        let worst = vector.0.iter().zip(&case.vector).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(cosine > 0.99999 && worst < 2e-6, "cosine {cosine}, a number is {worst:e} off: {:?}", case.text);
-        let length = vector.cosine(&vector);
-        assert!((length - 1.0).abs() < 1e-5, "the length of {:?} is {length}", case.text);
+async fn a_text_has_the_vector_of_the_reference_at_length_one() {
+    // From the first case in `src/embedding/testdata/minilm.json` that is not blank; the engine's own tests try all.
+    let found = vectors(&strings(&["The cat sits on the mat."])).await.remove(0);
+    assert_eq!(found.0.len(), 384);
+    for (at, expected) in BEGINNING.iter().enumerate() {
+        assert!((found.0[at] - expected).abs() < 2e-6, "number {at} is {}, not {expected}", found.0[at]);
     }
+    assert!((found.cosine(&found) - 1.0).abs() < 1e-5);
 }
 
 #[tokio::test]
@@ -53,44 +40,6 @@ async fn a_text_has_the_same_vector_in_any_company() {
         let alone = vectors(&texts[number..=number]).await;
         assert!(alone[0].cosine(&together[number]) > 0.999_999, "text {number} is in another place or was changed by its neighbours");
     }
-}
-
-#[tokio::test]
-async fn the_same_meaning_is_nearer_than_the_same_words() {
-    let groups = [
-        ["How do I reset my password?", "I forgot my login credentials and cannot sign in.", "How do I reset my kitchen timer?"],
-        [
-            "The company's profits rose sharply this quarter.",
-            "Earnings increased a lot in the last three months.",
-            "The river rose sharply this spring.",
-        ],
-        [
-            "A man is playing a guitar on stage.",
-            "A musician performs with his instrument in front of an audience.",
-            "A man is playing football on a field.",
-        ],
-        [
-            "Delete all pods in the namespace.",
-            "Remove every container group from this Kubernetes project.",
-            "Delete all photos in the album.",
-        ],
-        ["My dog is ill.", "The puppy feels unwell.", "My car is new."],
-    ];
-    for group in groups {
-        let found = vectors(&strings(&group)).await;
-        let (near, far) = (found[0].cosine(&found[1]), found[0].cosine(&found[2]));
-        assert!(near > far, "{group:?}: {near} is not more than {far}");
-    }
-}
-
-#[tokio::test]
-async fn a_very_long_text_is_cut_as_the_reference_cuts_it() {
-    let case = cases().into_iter().max_by_key(|case| case.text.len()).unwrap();
-    let longer = format!("{} {}", case.text, "and something else entirely ".repeat(4_000));
-    assert!(longer.len() > 100_000);
-    let found = vectors(&[longer, "x".repeat(100_000)]).await;
-    assert!(found[0].cosine(&Vector(case.vector)) > 0.99999, "what stands behind the first 256 pieces changed the vector");
-    assert_eq!(found[1].0.len(), 384, "one endless word is one unknown piece");
 }
 
 #[tokio::test]
@@ -171,28 +120,17 @@ fn a_folder_without_the_files_is_told_when_it_is_opened() {
 }
 
 #[tokio::test]
-async fn files_that_were_not_copied_whole_are_told_at_the_first_use() {
-    let source = slipway_peers::minilm();
-    for (file, length, named) in [
-        ("model.safetensors", 4, "safetensors"),
-        ("model.safetensors", 5_000_000, "copied whole"),
-        ("vocab.txt", 100_000, "pieces"),
-        ("config.json", 20, "config.json"),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["model.safetensors", "vocab.txt", "config.json", "sentence_bert_config.json"] {
-            if name == file {
-                let bytes = std::fs::read(source.join(name)).unwrap();
-                std::fs::write(folder.path().join(name), &bytes[..length]).unwrap();
-            } else {
-                std::os::unix::fs::symlink(source.join(name), folder.path().join(name)).unwrap();
-            }
-        }
-        let embedder = opened(NAME, &[("RUNTIME_EMBEDDING_DIR", folder.path().to_str().unwrap())]);
-        let fault = embedder.embed(&strings(&["text"]), Purpose::Query).await.unwrap_err();
-        assert_eq!(*fault.kind(), FaultKind::Misconfigured, "{fault}");
-        assert!(fault.message().contains(named), "{file} cut to {length}: {fault}");
+async fn damaged_files_are_told_at_the_first_use() {
+    let (source, folder) = (slipway_peers::minilm(), tempfile::tempdir().unwrap());
+    for name in ["model.safetensors", "config.json", "sentence_bert_config.json"] {
+        std::os::unix::fs::symlink(source.join(name), folder.path().join(name)).unwrap();
     }
+    let vocabulary = std::fs::read(source.join("vocab.txt")).unwrap();
+    std::fs::write(folder.path().join("vocab.txt"), &vocabulary[..100_000]).unwrap();
+    let embedder = opened(NAME, &[("RUNTIME_EMBEDDING_DIR", folder.path().to_str().unwrap())]);
+    let fault = embedder.embed(&strings(&["text"]), Purpose::Query).await.unwrap_err();
+    assert_eq!(*fault.kind(), FaultKind::Misconfigured, "{fault}");
+    assert!(fault.message().contains("vocab.txt") && fault.message().contains("pieces"), "{fault}");
 }
 
 /// Not a test but a measurement: `cargo test --release -p slipway-models --test embedding -- --ignored --nocapture`.

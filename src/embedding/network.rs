@@ -11,9 +11,9 @@ use pulp::Arch;
 use serde::Deserialize;
 
 use super::kernels::{Gelu, Norm, PANEL, Product, Rows, Softmax};
-use super::safetensors::{Safetensors, TensorLocation};
 use super::vocabulary::Vocabulary;
-use crate::{FaultKind, ModelFault};
+use super::weights::{TensorLocation, WeightFile};
+use crate::ModelFileFault;
 
 #[derive(Debug, Deserialize)]
 struct Shape {
@@ -34,12 +34,12 @@ struct Reading {
     max_seq_length: usize,
 }
 
-pub(super) struct Network {
+pub struct Network {
     shape: Shape,
     /// The most pieces of a text.
     pieces: usize,
     vocabulary: Vocabulary,
-    file: Safetensors,
+    file: WeightFile,
     words: TensorLocation,
     weights: Vec<f32>,
     /// The position and type embeddings.
@@ -84,16 +84,16 @@ struct Buffers {
 
 impl Network {
     /// Reads `config.json`, `sentence_bert_config.json`, `vocab.txt` and `model.safetensors` of a folder.
-    pub(super) fn read(folder: &Path) -> Result<Self, ModelFault> {
+    pub fn read(folder: &Path) -> Result<Self, ModelFileFault> {
         let shape: Shape = json(&folder.join("config.json"))?;
         shape.check(folder)?;
         let Reading { max_seq_length } = json(&folder.join("sentence_bert_config.json"))?;
         let vocabulary = Vocabulary::read(&folder.join("vocab.txt"))?;
         if vocabulary.len() != shape.vocab_size {
             let why = format!("has {} pieces where config.json announces {}", vocabulary.len(), shape.vocab_size);
-            return Err(ModelFault::new(FaultKind::Misconfigured, format!("the vocabulary {} {why}", folder.join("vocab.txt").display())));
+            return Err(ModelFileFault::new(format!("the vocabulary {} {why}", folder.join("vocab.txt").display())));
         }
-        let file = Safetensors::open(&folder.join("model.safetensors"))?;
+        let file = WeightFile::open(&folder.join("model.safetensors"))?;
         let mut reader = Reader { file: &file, shape: &shape, weights: Vec::with_capacity(shape.numbers()) };
         let words = file.find("embeddings.word_embeddings.weight", &[shape.vocab_size, shape.hidden_size])?;
         let positions = reader.positions()?;
@@ -104,12 +104,12 @@ impl Network {
         Ok(Self { pieces, vocabulary, words, positions, entrance, layers, weights, file, shape, arch: Arch::new() })
     }
 
-    pub(super) fn dimensions(&self) -> usize {
+    pub fn dimensions(&self) -> usize {
         self.shape.hidden_size
     }
 
     /// The vectors of texts in their order, not yet normalised.
-    pub(super) fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelFault> {
+    pub fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelFileFault> {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut together: Vec<Vec<u32>> = Vec::new();
         for text in texts {
@@ -125,7 +125,7 @@ impl Network {
         Ok(vectors)
     }
 
-    fn encode(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelFault> {
+    fn encode(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelFileFault> {
         let width = self.shape.hidden_size;
         let mut rows = self.inputs(texts)?;
         let mut buffers = Buffers::new(&self.shape, rows.len() / width);
@@ -153,7 +153,7 @@ impl Network {
     }
 
     /// The input of the first layer: one row per piece, from the piece and its position.
-    fn inputs(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, ModelFault> {
+    fn inputs(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, ModelFileFault> {
         let width = self.shape.hidden_size;
         let mut rows = vec![0.0; texts.iter().map(Vec::len).sum::<usize>() * width];
         let mut positions = Vec::with_capacity(rows.len());
@@ -241,7 +241,7 @@ impl Buffers {
 }
 
 impl Shape {
-    fn check(&self, folder: &Path) -> Result<(), ModelFault> {
+    fn check(&self, folder: &Path) -> Result<(), ModelFileFault> {
         let heads = self.num_attention_heads;
         let why = if self.model_type != "bert" || self.hidden_act != "gelu" {
             format!("is a {} with {}; only bert with gelu can be computed", self.model_type, self.hidden_act)
@@ -257,7 +257,7 @@ impl Shape {
         } else {
             return Ok(());
         };
-        Err(ModelFault::new(FaultKind::Misconfigured, format!("the model in {} {why}", folder.display())))
+        Err(ModelFileFault::new(format!("the model in {} {why}", folder.display())))
     }
 
     /// The number of weights in memory.
@@ -269,14 +269,14 @@ impl Shape {
 }
 
 struct Reader<'a> {
-    file: &'a Safetensors,
+    file: &'a WeightFile,
     shape: &'a Shape,
     weights: Vec<f32>,
 }
 
 impl Reader<'_> {
     /// All texts are of the first type, whose embedding is added to each position.
-    fn positions(&mut self) -> Result<Range<usize>, ModelFault> {
+    fn positions(&mut self) -> Result<Range<usize>, ModelFileFault> {
         let width = self.shape.hidden_size;
         let kinds = self.tensor("embeddings.token_type_embeddings.weight", &[self.shape.type_vocab_size, width])?;
         let positions = self.tensor("embeddings.position_embeddings.weight", &[self.shape.max_position_embeddings, width])?;
@@ -287,7 +287,7 @@ impl Reader<'_> {
         }))
     }
 
-    fn layer(&mut self, number: usize) -> Result<Layer, ModelFault> {
+    fn layer(&mut self, number: usize) -> Result<Layer, ModelFileFault> {
         let (width, inner) = (self.shape.hidden_size, self.shape.intermediate_size);
         let own = |part: &str| format!("encoder.layer.{number}.{part}");
         let looks = ["query", "key", "value"].map(|part| own(&format!("attention.self.{part}")));
@@ -302,7 +302,7 @@ impl Reader<'_> {
     }
 
     /// Joins several matrices with the same input. In the file the inputs of an output are contiguous.
-    fn linear(&mut self, names: &[String], inputs: usize, outputs: usize) -> Result<Linear, ModelFault> {
+    fn linear(&mut self, names: &[String], inputs: usize, outputs: usize) -> Result<Linear, ModelFileFault> {
         let (start, mut biases) = (self.weights.len(), Vec::new());
         for name in names {
             let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
@@ -314,13 +314,13 @@ impl Reader<'_> {
         Ok(Linear { weight, bias: self.keep(|weights| weights.extend(biases)), columns: outputs * names.len() })
     }
 
-    fn scale(&mut self, name: &str) -> Result<Scale, ModelFault> {
+    fn scale(&mut self, name: &str) -> Result<Scale, ModelFileFault> {
         let shape = [self.shape.hidden_size];
         let (weight, bias) = (self.tensor(&format!("{name}.weight"), &shape)?, self.tensor(&format!("{name}.bias"), &shape)?);
         Ok(Scale { weight: self.keep(|weights| weights.extend(weight)), bias: self.keep(|weights| weights.extend(bias)) })
     }
 
-    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelFault> {
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelFileFault> {
         self.file.read(self.file.find(name, shape)?)
     }
 
@@ -331,8 +331,8 @@ impl Reader<'_> {
     }
 }
 
-fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelFault> {
-    let wrong = |why: String| ModelFault::new(FaultKind::Misconfigured, format!("{} {why}", path.display()));
+fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelFileFault> {
+    let wrong = |why: String| ModelFileFault::new(format!("{} {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
     serde_json::from_str(&text).map_err(|cause| wrong(format!("is not what was expected: {cause}")))
 }
@@ -351,16 +351,19 @@ mod tests {
     #[test]
     fn texts_fall_into_the_pieces_of_the_reference() {
         let vocabulary = Vocabulary::read(&slipway_peers::minilm().join("vocab.txt")).unwrap();
-        let cases: Vec<Case> = serde_json::from_str(include_str!("../testdata/embedding/minilm.json")).unwrap();
+        let cases: Vec<Case> = serde_json::from_str(include_str!("testdata/minilm.json")).unwrap();
         for case in cases {
             assert_eq!(vocabulary.encode(&case.text, 256), case.pieces, "{:?}", case.text);
+            if case.pieces.len() < 256 {
+                assert_eq!(vocabulary.count(&case.text), case.pieces.len() - 2, "{:?}", case.text);
+            }
         }
     }
 
     #[test]
     fn even_an_empty_text_has_the_vector_of_the_reference() {
         let network = Network::read(&slipway_peers::minilm()).unwrap();
-        let cases: Vec<Case> = serde_json::from_str(include_str!("../testdata/embedding/minilm.json")).unwrap();
+        let cases: Vec<Case> = serde_json::from_str(include_str!("testdata/minilm.json")).unwrap();
         let case = cases.into_iter().find(|case| case.text.is_empty()).unwrap();
         let found = network.embed(&[String::new()]).unwrap().remove(0);
         let length = found.iter().map(|x| x * x).sum::<f32>().sqrt();
