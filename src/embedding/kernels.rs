@@ -10,9 +10,6 @@ use pulp::{Arch, Simd, WithSimd};
 /// The columns of a panel: one register of AVX-512, two of AVX2, four of NEON. Every width below is a multiple of it.
 pub(super) const PANEL: usize = 16;
 
-/// The columns of the left side that are multiplied before the next: tiles of 256 rows and these stay in the second cache.
-const DEPTH: usize = 384;
-
 /// Rows of numbers, `stride` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
@@ -61,21 +58,22 @@ impl Left<'_> {
         }
     }
 
-    /// Stores the numbers of these columns tile by tile, and in each tile column by column.
+    /// Stores the numbers tile by tile, and in each tile column by column.
     #[inline(always)]
-    fn tiles(self, depth: Range<usize>, most: usize, out: &mut Vec<f32>) {
-        out.resize(out.len().max(self.count() * depth.len()), 0.0);
+    fn tiles(self, most: usize, out: &mut Vec<f32>) {
+        let width = self.width();
+        out.resize(out.len().max(self.count() * width), 0.0);
         for range in heights(self.count(), most) {
-            let (first, height) = (range.start, range.len());
-            let tile = &mut out[first * depth.len()..][..height * depth.len()];
+            let height = range.len();
+            let tile = &mut out[range.start * width..range.end * width];
             match self {
                 Self::Rows(rows) => {
-                    for (at, row) in rows.from(first).take(height).enumerate() {
-                        tile[at..].iter_mut().step_by(height).zip(&row[depth.clone()]).for_each(|(out, x)| *out = *x);
+                    for (at, row) in rows.from(range.start).take(height).enumerate() {
+                        tile[at..].iter_mut().step_by(height).zip(row).for_each(|(out, x)| *out = *x);
                     }
                 }
                 Self::Columns(columns) => {
-                    for (out, column) in tile.chunks_exact_mut(height).zip(columns.from(depth.start)) {
+                    for (out, column) in tile.chunks_exact_mut(height).zip(columns.from(0)) {
                         out.copy_from_slice(&column[range.clone()]);
                     }
                 }
@@ -143,26 +141,20 @@ impl Tiled<'_> {
     #[inline(always)]
     fn multiply<S: Simd, const VECTORS: usize>(self, simd: S, most: usize) {
         let Self { tiles, product: Product { left, right, bias, out } } = self;
-        let width = left.width();
-        for first in (0..width).step_by(DEPTH) {
-            let depth = first..width.min(first + DEPTH);
-            left.tiles(depth.clone(), most, tiles);
-            let mut panels = right
-                .chunks_exact(width * PANEL)
-                .map(|panel| vectors::<S, VECTORS>(&panel[depth.start * PANEL..depth.end * PANEL]))
-                .enumerate();
-            while let Some((number, panel)) = panels.next() {
-                let bias = bias.filter(|_| first == 0).map(|bias| &bias[number * PANEL..]);
-                let out = Out { numbers: &mut out.numbers[number * out.step..], ..out };
-                let mut column = Column { tiles, count: left.count(), most, depth: depth.len(), resumed: first > 0, bias, out };
-                // A panel that is one register wide does with another: a load serves two, and sums enough are under way.
-                if VECTORS == 1
-                    && let Some((_, second)) = panels.next()
-                {
-                    column.multiply::<S, 2, _>(simd, || panel.iter().zip(second).map(|(a, b)| [a[0], b[0]]));
-                } else {
-                    column.multiply::<S, VECTORS, _>(simd, || panel.iter().copied());
-                }
+        let (count, width) = (left.count(), left.width());
+        left.tiles(most, tiles);
+        let mut panels = right.chunks_exact(width * PANEL).map(vectors::<S, VECTORS>).enumerate();
+        while let Some((number, panel)) = panels.next() {
+            let bias = bias.map(|bias| &bias[number * PANEL..]);
+            let out = Out { numbers: &mut out.numbers[number * out.step..], ..out };
+            let mut column = Column { tiles, count, width, most, bias, out };
+            // A panel of one register is multiplied together with the next, so that a load of the left side serves two sums.
+            if VECTORS == 1
+                && let Some((_, second)) = panels.next()
+            {
+                column.multiply::<S, 2, _>(simd, || panel.iter().zip(second).map(|(a, b)| [a[0], b[0]]));
+            } else {
+                column.multiply::<S, VECTORS, _>(simd, || panel.iter().copied());
             }
         }
     }
@@ -172,10 +164,8 @@ impl Tiled<'_> {
 struct Column<'a> {
     tiles: &'a [f32],
     count: usize,
+    width: usize,
     most: usize,
-    depth: usize,
-    /// Whether `out` has the sums of lower depths.
-    resumed: bool,
     bias: Option<&'a [f32]>,
     out: Out<'a>,
 }
@@ -184,7 +174,7 @@ impl Column<'_> {
     #[inline(always)]
     fn multiply<S: Simd, const VECTORS: usize, R: Iterator<Item = [S::f32s; VECTORS]>>(&mut self, simd: S, right: impl Fn() -> R) {
         for range in heights(self.count, self.most) {
-            let tile = &self.tiles[range.start * self.depth..range.end * self.depth];
+            let tile = &self.tiles[range.start * self.width..range.end * self.width];
             match range.len().min(self.most) {
                 1 => self.rows::<S, 1, VECTORS>(simd, tile, right(), range.start),
                 2 => self.rows::<S, 2, VECTORS>(simd, tile, right(), range.start),
@@ -227,8 +217,7 @@ impl Column<'_> {
         for (row, sums) in sums.into_iter().enumerate() {
             for (vector, sum) in sums.into_iter().enumerate() {
                 let at = row * stride + vector / each * step + vector % each * S::F32_LANES;
-                let out = &mut S::as_mut_simd_f32s(&mut out[at..][..S::F32_LANES]).0[0];
-                *out = if self.resumed { simd.add_f32s(*out, sum) } else { sum };
+                S::as_mut_simd_f32s(&mut out[at..][..S::F32_LANES]).0[0] = sum;
             }
         }
     }
@@ -405,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_product_is_what_the_schoolbook_says() {
-        for (count, width, columns) in [(1, 16, 16), (2, 5, 32), (6, 16, 16), (13, 48, 40), (17, 3, 7), (31, 2 * DEPTH + 1, 48)] {
+        for (count, width, columns) in [(1, 16, 16), (2, 5, 32), (6, 16, 16), (13, 48, 40), (17, 3, 7), (31, 400, 48)] {
             let (left, right, bias) = (numbers(count * (width + 3)), numbers(width * columns), numbers(columns.next_multiple_of(PANEL)));
             let mut laid = Vec::new();
             Rows { numbers: &turned(&right, columns, width, columns), stride: width, count: columns, width }.transposed_panels(&mut laid);
