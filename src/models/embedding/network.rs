@@ -6,11 +6,12 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use pulp::Arch;
 use serde::Deserialize;
 
-use super::kernels::{Gelu, Norm, PANEL, Product, Rows, Softmax};
+use super::kernels::{Gelu, Left, Norm, Out, PANEL, Product, Rows, Softmax};
 use super::safetensors::{Safetensors, TensorLocation};
 use super::vocabulary::Vocabulary;
 use crate::{FaultKind, ModelFault};
@@ -47,6 +48,8 @@ pub(super) struct Network {
     entrance: Scale,
     layers: Vec<Layer>,
     arch: Arch,
+    /// The buffers of computations that have ended: as many as there were at once.
+    idle: Mutex<Vec<Buffers>>,
 }
 
 struct Layer {
@@ -70,15 +73,19 @@ struct Scale {
     bias: Range<usize>,
 }
 
-/// Buffers for intermediate results, reused by all layers.
+/// Intermediate results, of all layers and all texts: fresh memory would cost a tenth of the time.
+#[derive(Default)]
 struct Buffers {
+    /// The input of a layer, and its result.
+    rows: Vec<f32>,
     attention: Vec<f32>,
+    /// Transposed: a column per piece, and some for the rest of the last panel.
     mixed: Vec<f32>,
     added: Vec<f32>,
     inner: Vec<f32>,
+    queries: Vec<f32>,
+    /// Transposed and in panels: a column per query.
     scores: Vec<f32>,
-    keys: Vec<f32>,
-    values: Vec<f32>,
     tiles: Vec<f32>,
 }
 
@@ -101,7 +108,7 @@ impl Network {
         let layers = (0..shape.num_hidden_layers).map(|number| reader.layer(number)).collect::<Result<_, _>>()?;
         let weights = reader.weights;
         let pieces = max_seq_length.clamp(2, shape.max_position_embeddings);
-        Ok(Self { pieces, vocabulary, words, positions, entrance, layers, weights, file, shape, arch: Arch::new() })
+        Ok(Self { pieces, vocabulary, words, positions, entrance, layers, weights, file, shape, arch: Arch::new(), idle: Mutex::default() })
     }
 
     pub(super) fn dimensions(&self) -> usize {
@@ -110,29 +117,31 @@ impl Network {
 
     /// The vectors of texts in their order, not yet normalised.
     pub(super) fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelFault> {
+        let mut buffers = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut vectors = Vec::with_capacity(texts.len());
         let mut together: Vec<Vec<u32>> = Vec::new();
         for text in texts {
             let pieces = self.vocabulary.encode(text, self.pieces);
             let rows: usize = together.iter().map(Vec::len).sum();
             if rows + pieces.len() > self.pieces {
-                vectors.append(&mut self.encode(&together)?);
+                vectors.append(&mut self.encode(&together, &mut buffers)?);
                 together.clear();
             }
             together.push(pieces);
         }
-        vectors.append(&mut self.encode(&together)?);
+        vectors.append(&mut self.encode(&together, &mut buffers)?);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(buffers);
         Ok(vectors)
     }
 
-    fn encode(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, ModelFault> {
+    fn encode(&self, texts: &[Vec<u32>], buffers: &mut Buffers) -> Result<Vec<Vec<f32>>, ModelFault> {
         let width = self.shape.hidden_size;
-        let mut rows = self.inputs(texts)?;
-        let mut buffers = Buffers::new(&self.shape, rows.len() / width);
+        buffers.fit(&self.shape, texts.iter().map(Vec::len).sum());
+        self.inputs(texts, &mut buffers.rows)?;
         for layer in &self.layers {
-            self.apply(layer, texts, &mut rows, &mut buffers);
+            self.apply(layer, texts, buffers);
         }
-        let mut rest = rows.as_slice();
+        let mut rest = buffers.rows.as_slice();
         let means = texts.iter().map(|pieces| {
             let (own, others) = rest.split_at(pieces.len() * width);
             rest = others;
@@ -153,43 +162,44 @@ impl Network {
     }
 
     /// The input of the first layer: one row per piece, from the piece and its position.
-    fn inputs(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, ModelFault> {
+    fn inputs(&self, texts: &[Vec<u32>], rows: &mut [f32]) -> Result<(), ModelFault> {
         let width = self.shape.hidden_size;
-        let mut rows = vec![0.0; texts.iter().map(Vec::len).sum::<usize>() * width];
-        let mut positions = Vec::with_capacity(rows.len());
-        let mut parts = rows.chunks_exact_mut(width);
+        let mut rest = rows;
         for pieces in texts {
-            for (&piece, row) in pieces.iter().zip(&mut parts) {
+            let (own, others) = rest.split_at_mut(pieces.len() * width);
+            rest = others;
+            for (&piece, row) in pieces.iter().zip(own.chunks_exact_mut(width)) {
                 self.file.read_row(self.words, piece as usize, row)?;
             }
-            positions.extend_from_slice(&self.weights[self.positions.clone()][..pieces.len() * width]);
+            self.normalise(&self.entrance, own, &self.weights[self.positions.clone()]);
         }
-        self.normalise(&self.entrance, &mut rows, &positions);
-        Ok(rows)
+        Ok(())
     }
 
-    fn apply(&self, layer: &Layer, texts: &[Vec<u32>], rows: &mut [f32], buffers: &mut Buffers) {
-        self.multiply(&layer.attention, rows, &mut buffers.attention, &mut buffers.tiles);
+    fn apply(&self, layer: &Layer, texts: &[Vec<u32>], buffers: &mut Buffers) {
+        let (width, inner) = (self.shape.hidden_size, self.shape.intermediate_size);
+        self.multiply(&layer.attention, by_rows(&buffers.rows, width), &mut buffers.attention, &mut buffers.tiles);
         let mut first = 0;
         for pieces in texts {
             self.attend(first, pieces.len(), buffers);
             first += pieces.len();
         }
-        self.multiply(&layer.mixed, &buffers.mixed, &mut buffers.added, &mut buffers.tiles);
-        self.normalise(&layer.first, rows, &buffers.added);
-        self.multiply(&layer.inner, rows, &mut buffers.inner, &mut buffers.tiles);
+        let mixed = Rows { numbers: &buffers.mixed, stride: buffers.mixed.len() / width, count: width, width: first };
+        self.multiply(&layer.mixed, Left::Columns(mixed), &mut buffers.added, &mut buffers.tiles);
+        self.normalise(&layer.first, &mut buffers.rows, &buffers.added);
+        self.multiply(&layer.inner, by_rows(&buffers.rows, width), &mut buffers.inner, &mut buffers.tiles);
         self.arch.dispatch(Gelu(&mut buffers.inner));
-        self.multiply(&layer.outer, &buffers.inner, &mut buffers.added, &mut buffers.tiles);
-        self.normalise(&layer.second, rows, &buffers.added);
+        self.multiply(&layer.outer, by_rows(&buffers.inner, inner), &mut buffers.added, &mut buffers.tiles);
+        self.normalise(&layer.second, &mut buffers.rows, &buffers.added);
     }
 
-    /// Computes the attention within one text, head by head.
+    /// Computes the attention within one text, head by head. Scores and results are transposed: then a softmax goes down the
+    /// columns of panels, and scores are multiplied as they lie.
     fn attend(&self, first: usize, count: usize, buffers: &mut Buffers) {
         let width = self.shape.hidden_size;
         let head = width / self.shape.num_attention_heads;
-        let stride = 3 * width;
-        let columns = count.next_multiple_of(PANEL);
-        buffers.scores.resize(count * columns, 0.0);
+        let (stride, columns) = (3 * width, buffers.mixed.len() / width);
+        buffers.scores.resize(count * count.next_multiple_of(PANEL), 0.0);
         #[expect(clippy::cast_precision_loss, reason = "a head is a few dozen numbers wide")]
         let scale = 1.0 / (head as f32).sqrt();
         for at in (0..width).step_by(head) {
@@ -198,24 +208,20 @@ impl Network {
                 Rows { numbers, stride, count, width: head }
             };
             let (queries, keys, values) = (part(0), part(1), part(2));
-            buffers.keys.clear();
-            keys.transposed_panels(&mut buffers.keys);
-            buffers.values.clear();
-            values.panels(&mut buffers.values);
-            let out = &mut buffers.scores;
-            Product { left: queries, right: &buffers.keys, bias: None, out, stride: columns }.compute(self.arch, &mut buffers.tiles);
-            self.arch.dispatch(Softmax { rows: &mut buffers.scores, stride: columns, width: count, scale });
-            let shares = Rows { numbers: &buffers.scores, stride: columns, count, width: count };
-            let out = &mut buffers.mixed[first * width + at..];
-            Product { left: shares, right: &buffers.values, bias: None, out, stride: width }.compute(self.arch, &mut buffers.tiles);
+            buffers.queries.clear();
+            queries.transposed_panels(&mut buffers.queries);
+            let out = Out { numbers: &mut buffers.scores, stride: PANEL, step: count * PANEL };
+            Product { left: Left::Rows(keys), right: &buffers.queries, bias: None, out }.compute(self.arch, &mut buffers.tiles);
+            self.arch.dispatch(Softmax { panels: &mut buffers.scores, count, scale });
+            let out = Out { numbers: &mut buffers.mixed[at * columns + first..], stride: columns, step: PANEL };
+            Product { left: Left::Columns(values), right: &buffers.scores, bias: None, out }.compute(self.arch, &mut buffers.tiles);
         }
     }
 
-    fn multiply(&self, linear: &Linear, rows: &[f32], out: &mut [f32], tiles: &mut Vec<f32>) {
-        let width = linear.weight.len() / linear.columns;
-        let left = Rows { numbers: rows, stride: width, count: rows.len() / width, width };
+    fn multiply(&self, linear: &Linear, left: Left<'_>, out: &mut [f32], tiles: &mut Vec<f32>) {
         let (right, bias) = (&self.weights[linear.weight.clone()], Some(&self.weights[linear.bias.clone()]));
-        Product { left, right, bias, out, stride: linear.columns }.compute(self.arch, tiles);
+        let out = Out { numbers: out, stride: linear.columns, step: PANEL };
+        Product { left, right, bias, out }.compute(self.arch, tiles);
     }
 
     fn normalise(&self, scale: &Scale, rows: &mut [f32], added: &[f32]) {
@@ -225,18 +231,13 @@ impl Network {
 }
 
 impl Buffers {
-    fn new(shape: &Shape, rows: usize) -> Self {
-        let zeros = |width: usize| vec![0.0; rows * width];
-        Self {
-            attention: zeros(3 * shape.hidden_size),
-            mixed: zeros(shape.hidden_size),
-            added: zeros(shape.hidden_size),
-            inner: zeros(shape.intermediate_size),
-            scores: Vec::new(),
-            keys: Vec::new(),
-            values: Vec::new(),
-            tiles: Vec::new(),
-        }
+    fn fit(&mut self, shape: &Shape, rows: usize) {
+        let width = shape.hidden_size;
+        self.rows.resize(rows * width, 0.0);
+        self.attention.resize(rows * 3 * width, 0.0);
+        self.mixed.resize((rows + PANEL - 1) * width, 0.0);
+        self.added.resize(rows * width, 0.0);
+        self.inner.resize(rows * shape.intermediate_size, 0.0);
     }
 }
 
@@ -266,6 +267,11 @@ impl Shape {
         let layer = 4 * width * (width + 1) + 2 * width * inner + inner + width + 4 * width;
         self.max_position_embeddings * width + 2 * width + self.num_hidden_layers * layer
     }
+}
+
+/// A matrix without gaps as the left side of a product.
+fn by_rows(numbers: &[f32], width: usize) -> Left<'_> {
+    Left::Rows(Rows { numbers, stride: width, count: numbers.len() / width, width })
 }
 
 struct Reader<'a> {
