@@ -1,7 +1,9 @@
-//! Knowledge bases: documents read, cut and embedded; searches by how many chunks there are, beside an exact scan and plain
-//! pgvector; an ingestion and a worker as processes, with their memory; and a search through REST beside one of the worker itself.
+//! Knowledge bases: documents read, cut and embedded, beside other people's programs; searches by how many chunks there are,
+//! beside an exact scan and plain pgvector; an ingestion and a worker as processes, with their memory; and a search through REST
+//! beside one of the worker itself.
 
 mod documents;
+mod embedding;
 mod processes;
 mod search;
 mod tenant;

@@ -1,4 +1,4 @@
-//! Documents to chunks: PDF beside `pdftotext`, chunking beside counting the same tokens, and embedding.
+//! Documents to chunks: PDF beside `pdftotext`, and chunking beside counting the same tokens.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Block, Chunk, ChunkSize, Chunker, Format};
-use slipway_models::embedding::{EmbeddingTokens, PassageEmbedder};
+use slipway_models::embedding::EmbeddingTokens;
 
-use super::{MODEL, Manuals, processor_time, variables};
+use super::{MODEL, Manuals, embedding, processor_time, variables};
 use crate::numbers::median;
 use crate::{start, table};
 
@@ -22,15 +22,13 @@ use crate::{start, table};
 const AT_ONCE: usize = 2;
 /// What the tokens of chunks are counted for.
 const COUNTED: [&str; 2] = [MODEL, "openai:text-embedding-3-small"];
-/// How many chunks are embedded.
-const EMBEDDED: usize = 200;
 
 pub(super) async fn measure(runs: u32) -> anyhow::Result<()> {
     let manuals = Manuals::unpack()?;
     pages(&manuals, runs).await?;
     let texts = python().await?;
     chunking(&texts, runs)?;
-    embedding(&texts).await
+    embedding::measure(&texts, runs).await
 }
 
 async fn pages(manuals: &Manuals, runs: u32) -> anyhow::Result<()> {
@@ -150,7 +148,7 @@ fn rate(bytes: f64, runs: u32, work: impl Fn()) -> anyhow::Result<f64> {
     Ok(bytes / best)
 }
 
-fn cut(texts: &[Vec<Block>], size: u32, count: impl Fn(&str) -> u32, mut take: impl FnMut(Chunk)) {
+pub(super) fn cut(texts: &[Vec<Block>], size: u32, count: impl Fn(&str) -> u32, mut take: impl FnMut(Chunk)) {
     let mut chunker = Chunker::new(ChunkSize { tokens: size, overlap: size / 10 }, count);
     for blocks in texts {
         for block in blocks {
@@ -158,26 +156,4 @@ fn cut(texts: &[Vec<Block>], size: u32, count: impl Fn(&str) -> u32, mut take: i
         }
         chunker.finish(&mut take);
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "some hundred chunks")]
-async fn embedding(texts: &[Vec<Block>]) -> anyhow::Result<()> {
-    let passages = PassageEmbedder::open(MODEL, &variables)?;
-    table::part(&format!("Embedding: {EMBEDDED} chunks by the built-in model"));
-    passages.embed(&["Reads its files.".to_owned()]).await?;
-    for size in [128, 254] {
-        let mut chunks = Vec::new();
-        let tokens = passages.tokens();
-        cut(&texts[..texts.len().min(40)], size, |text| tokens.count(text), |chunk| chunks.push(chunk));
-        chunks.truncate(EMBEDDED);
-        let texts: Vec<String> = chunks.iter().map(Chunk::embedded).collect();
-        let (begun, before) = (Instant::now(), processor_time()?);
-        passages.embed(&texts).await?;
-        let (took, computed) = (begun.elapsed().as_secs_f64(), processor_time()?.saturating_sub(before).as_secs_f64());
-        let mean = chunks.iter().map(|chunk| f64::from(chunk.tokens)).sum::<f64>() / chunks.len() as f64;
-        let number = chunks.len() as f64;
-        table::alone(&format!("at most {size} tokens, {mean:.0} on average"), &format!("{:.1}/s", number / took), "");
-        table::remark(&format!("{:.1} chunks in a second of one core's processor time", number / computed));
-    }
-    Ok(())
 }
