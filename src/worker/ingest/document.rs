@@ -155,7 +155,8 @@ impl Reader {
             uri: item.uri.clone(),
             filename: item.filename.clone(),
             content_type: item.content_type.clone().unwrap_or_default(),
-            version: self.version(item),
+            // Where the source has no word for it, a document is fetched each time, and its bytes say whether it is the same.
+            version: Some(self.version(item).unwrap_or_else(|| self.fingerprint())),
             bytes: item.size.unwrap_or_default(),
             ..DocumentMeta::default()
         }
