@@ -151,7 +151,10 @@ fn secrets(context: &Arc<Context>, namespace: String) -> AbortHandle {
             WatchEvent::Listing => {}
             WatchEvent::Listed(keys) => {
                 let gone = caches.secrets.retain(Some(&namespace), &keys);
-                children.retain(Some(&namespace), &keys);
+                // A list comes late where the right to it does, and a Secret may have gone meanwhile without an event.
+                if !children.retain(Some(&namespace), &keys).is_empty() {
+                    context.registry.publish(&Change::Namespace(namespace.clone()));
+                }
                 if caches.know_secrets_of(&namespace) {
                     context.registry.publish(&Change::SecretsRead(namespace.clone()));
                 }
