@@ -107,7 +107,7 @@ mod tests {
         (agent, held)
     }
 
-    /// The caches have the candidate's Deployment, and so many pods of it can be used.
+    /// The caches have the candidate's Deployment, and this number of its pods can be used.
     fn has_pods(context: &Context, available: i32) {
         let owner = json!({"apiVersion": "v1", "kind": "Agent", "name": "helper", "uid": "u", "controller": true});
         let deployment: DynamicObject = serde_json::from_value(json!({
