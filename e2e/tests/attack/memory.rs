@@ -42,8 +42,12 @@ impl Attacked {
         // What is left to refuse is memory's.
         let rest = slipway.rest_within(&group, &[("SLIPWAY_LIMITS", UNLIMITED)]);
         let this = Self { team, rest, attacker, somebody, until: Instant::now() + ATTACK, _group: group };
-        // Until the agent is on the shelf.
         poll(30, || if this.ask("/agents").body.contains("helper") { Ok(()) } else { Err("the agent should be listed".to_owned()) });
+        // A body is read only for an agent that has its Service.
+        poll(60, || {
+            let service = slipway.kubectl(format!("get service helper -n {namespace}")).run();
+            if service.code == Some(0) { Ok(()) } else { Err(service.stderr) }
+        });
         (this, slipway)
     }
 
