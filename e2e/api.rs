@@ -227,12 +227,14 @@ fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
 
 /// The manager of the working tree.
 pub(crate) fn binary() -> PathBuf {
-    if let Some(given) = std::env::var_os("SLIPWAY_MANAGER") {
-        return given.into();
-    }
+    std::env::var_os("SLIPWAY_MANAGER").map_or_else(|| built("slipway-manager"), PathBuf::from)
+}
+
+/// A program of the working tree that was built into the folder that the test was built into.
+pub(crate) fn built(program: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap_or_default();
-    let found = test.ancestors().nth(2).map(|folder| folder.join("slipway-manager")).filter(|path| path.exists());
-    found.unwrap_or_else(|| panic!("there is no slipway-manager near {}: build it with the same profile", test.display()))
+    let found = test.ancestors().nth(2).map(|folder| folder.join(program)).filter(|path| path.exists());
+    found.unwrap_or_else(|| panic!("there is no {program} near {}: build it with the same profile", test.display()))
 }
 
 /// A call that was not made yet.

@@ -99,6 +99,11 @@ fn join(client: &TcpStream, to: &str, state: &Mutex<State>) -> io::Result<()> {
     }
     let server = TcpStream::connect(to)?;
     state.streams.push(server.try_clone()?);
+    splice(client, server)
+}
+
+/// Passes on what both sides send, each until it has ended.
+pub(crate) fn splice(client: &TcpStream, server: TcpStream) -> io::Result<()> {
     for (mut from, mut to) in [(client.try_clone()?, server.try_clone()?), (server, client.try_clone()?)] {
         thread::spawn(move || {
             let _ = io::copy(&mut from, &mut to);

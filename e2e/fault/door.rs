@@ -1,7 +1,7 @@
 //! A door before the API server: plain HTTP on this side, `kubectl proxy` behind it. It sees single requests and single
 //! events, counts them, and can end the process that goes through it at one of its writes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::message::{RelayedReply, Request};
 use super::weather::{End, EventFate, Fate, Sky, Weather};
@@ -69,10 +69,30 @@ struct State {
     armed: Option<(usize, When)>,
     killed: bool,
     written: usize,
+    /// The writes since it was armed, by method and path.
+    trail: Vec<String>,
+    /// How many of them have changed something.
+    changes: usize,
+    /// Of each object that was written, by UID, the version that the API server answered with.
+    versions: HashMap<String, String>,
     held: Held,
     asked: Vec<CountedRequest>,
     last: Option<Instant>,
     streams: Vec<TcpStream>,
+}
+
+impl State {
+    /// Notes whether a write has changed an object.
+    fn note(&mut self, request: &Request, reply: &RelayedReply) {
+        if !request.is_write() || reply.status >= 300 || ["events", "leases"].contains(&&*request.resource()) {
+            return;
+        }
+        let object: Value = serde_json::from_str(reply.body()).unwrap_or_default();
+        let word = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let version = word("resourceVersion");
+        let known = self.versions.insert(word("uid"), version.clone());
+        self.changes += usize::from(request.method == "DELETE" || known != Some(version));
+    }
 }
 
 /// A request that came to the door; leases and watches are not counted.
@@ -148,6 +168,23 @@ impl Door {
     pub fn arm(&self, write: usize, when: When) {
         let mut state = self.shared.lock();
         (state.armed, state.killed) = (Some((state.written.saturating_add(write), when)), false);
+        state.trail.clear();
+        state.changes = 0;
+    }
+
+    /// Whether the process was ended since [`Self::arm`].
+    pub fn has_killed(&self) -> bool {
+        self.shared.lock().killed
+    }
+
+    /// The writes since [`Self::arm`], by method and path.
+    pub fn trail(&self) -> Vec<String> {
+        self.shared.lock().trail.clone()
+    }
+
+    /// How many of these have changed an object. Events do not count, as the next process sends them again.
+    pub fn changes(&self) -> usize {
+        self.shared.lock().changes
     }
 
     /// Lets the process live from now on, and says whether it was ended.
@@ -276,6 +313,7 @@ impl Shared {
             return told;
         }
         let reply = RelayedReply::of(answer)?;
+        self.lock().note(&request, &reply);
         if is_held {
             self.lock().held = Held::Answered(reply.status);
             self.turned.notify_all();
@@ -307,6 +345,9 @@ impl Shared {
             return Ok((false, true));
         }
         state.asked.push(CountedRequest { method: request.method.clone(), resource, is_write });
+        if is_write {
+            state.trail.push(format!("{} {}", request.method, request.path()));
+        }
         state.written += usize::from(is_write);
         let written = state.written;
         match state.armed.filter(|(at, _)| is_write && *at == written) {

@@ -34,7 +34,7 @@ fn shared() -> Arc<Second> {
 /// One test's part of the second cluster: teams whose names begin like the test.
 pub struct Ground {
     // What asks the server goes before it does.
-    _pods: Pods,
+    _pods: Option<Pods>,
     _proxy: Server,
     second: Arc<Second>,
     address: SocketAddr,
@@ -46,6 +46,17 @@ impl Ground {
     /// `name` is a word that no other test's begins with.
     #[track_caller]
     pub fn new(name: &str) -> Self {
+        Self::begin(name, true)
+    }
+
+    /// One where nobody says that pods are there: a [`Node`](super::Node) runs those of a team.
+    #[track_caller]
+    pub fn without_pods(name: &str) -> Self {
+        Self::begin(name, false)
+    }
+
+    #[track_caller]
+    fn begin(name: &str, plays_pods: bool) -> Self {
         let second = shared();
         let port = free_port();
         let mut command = Command::new(program());
@@ -54,7 +65,7 @@ impl Ground {
         command.arg("--accept-hosts=.*");
         let proxy = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let pods = Pods::of(address, format!("team-{name}"));
+        let pods = plays_pods.then(|| Pods::of(address, format!("team-{name}")));
         Self { _pods: pods, _proxy: proxy, second, address, name: name.to_owned(), teams: Cell::new(0) }
     }
 

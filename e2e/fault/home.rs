@@ -76,8 +76,20 @@ impl<'a> Home<'a> {
     /// Applies the Team, with all that makes its namespace hold one object of each kind.
     #[track_caller]
     pub fn team(&self) {
+        self.apply_team(&json!({"quota": {"pods": "100"}}));
+    }
+
+    /// The same for a namespace that has pods: without a quota, as no controller counts what that limits.
+    #[track_caller]
+    pub fn team_with_pods(&self) {
+        self.apply_team(&json!({}));
+    }
+
+    #[track_caller]
+    fn apply_team(&self, more: &Value) {
         let limits = json!({"default": {"cpu": "1"}});
-        let spec = json!({"name": "A team", "quota": {"pods": "100"}, "containerLimits": limits, "gcpServiceAccounts": [ACCOUNT]});
+        let mut spec = json!({"name": "A team", "containerLimits": limits, "gcpServiceAccounts": [ACCOUNT]});
+        merge(&mut spec, more);
         let team = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "metadata": {"name": self.slug}, "spec": spec});
         self.ground.apply(&self.team_path(), &team);
     }
@@ -118,6 +130,11 @@ impl<'a> Home<'a> {
         self.put("Skill", name, &json!({"name": name, "description": "What it is for.", "instructions": instructions}));
     }
 
+    #[track_caller]
+    pub fn dataset(&self, name: &str, cases: &Value) {
+        self.put("Dataset", name, &json!({"cases": cases}));
+    }
+
     /// A merge patch of an Agent's spec.
     #[track_caller]
     pub fn change(&self, agent: &str, spec: &Value) {
@@ -152,18 +169,17 @@ impl<'a> Home<'a> {
     /// The Events about an object.
     #[track_caller]
     pub fn events(&self, kind: &str, name: &str) -> Vec<Value> {
-        let list = self.ground.get(&format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace));
-        let about = |event: &&Value| event["regarding"]["kind"] == kind && event["regarding"]["name"] == name;
-        list["items"].as_array().into_iter().flatten().filter(about).cloned().collect()
+        let mut events = self.list("apis/events.k8s.io/v1", "events");
+        events.retain(|event| event["regarding"]["kind"] == kind && event["regarding"]["name"] == name);
+        events
     }
 
     /// What an agent runs and what its releases say: its prompt and version, each release's version and phase.
     #[track_caller]
     pub fn releases(&self, agent: &str) -> Value {
         let present = self.ground.get(&self.own("agents", agent));
-        let list = self.ground.get(&format!("/apis/agents.slipway.dev/v1/namespaces/{}/agentreleases", self.namespace));
         let line = |release: &Value| json!([release["status"]["version"], release["status"]["phase"]]);
-        let mut releases: Vec<Value> = list["items"].as_array().into_iter().flatten().map(line).collect();
+        let mut releases: Vec<Value> = self.list(OURS, "agentreleases").iter().map(line).collect();
         releases.sort_by_key(Value::to_string);
         let asked = &present["metadata"]["annotations"]["agents.slipway.dev/deploy-release"];
         json!({
@@ -181,6 +197,13 @@ impl<'a> Home<'a> {
     #[track_caller]
     pub fn get(&self, group: &str, kind: &str, name: &str) -> Value {
         self.ground.get(&self.path(group, kind, name))
+    }
+
+    /// All objects of a kind in the team's namespace.
+    #[track_caller]
+    pub fn list(&self, group: &str, kind: &str) -> Vec<Value> {
+        let list = self.ground.get(&format!("/{group}/namespaces/{}/{kind}", self.namespace));
+        list["items"].as_array().cloned().unwrap_or_default()
     }
 
     /// The reason of an Agent's `Ready`, if its status speaks of the present spec; empty once nothing is left of it.
@@ -230,10 +253,9 @@ impl<'a> Home<'a> {
             }
         }
         for (group, kind) in KINDS {
-            let list = self.ground.get(&format!("/{group}/namespaces/{}/{kind}", self.namespace));
-            for object in list["items"].as_array().into_iter().flatten() {
+            for object in self.list(group, kind) {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                sight.insert(format!("{kind}/{name}"), object.clone());
+                sight.insert(format!("{kind}/{name}"), object);
             }
         }
         for object in sight.values_mut() {

@@ -42,12 +42,13 @@ impl Manager {
         Self::with(home, name, vec![("SLIPWAY_ROLES", "operator".to_owned()), ("SLIPWAY_LEADER_ELECTION", agrees.to_string())])
     }
 
-    /// One that keeps releases, in this folder.
+    /// One that keeps releases, in this folder. A comparison of words passes its gates.
     #[track_caller]
     pub fn keeper(home: &Home, folder: &Path) -> Self {
         let folder = folder.display().to_string();
         let listen = ("SLIPWAY_STATE_LISTEN", "127.0.0.1:0".to_owned());
-        Self::with(home, "keeper", vec![("SLIPWAY_ROLES", "state".to_owned()), ("SLIPWAY_STATE_FOLDER", folder), listen])
+        let gate = ("SLIPWAY_ALLOW_HEURISTIC_GATE", "true".to_owned());
+        Self::with(home, "keeper", vec![("SLIPWAY_ROLES", "state".to_owned()), ("SLIPWAY_STATE_FOLDER", folder), listen, gate])
     }
 
     #[track_caller]

@@ -62,7 +62,7 @@ fn follow(server: SocketAddr, namespaces: &str, end: &AtomicBool) -> io::Result<
 }
 
 /// Says that all pods are there and of the present template, if that is not said yet.
-fn run(server: SocketAddr, deployment: &Value) -> io::Result<()> {
+pub(super) fn run(server: SocketAddr, deployment: &Value) -> io::Result<()> {
     let (metadata, status) = (&deployment["metadata"], &deployment["status"]);
     let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
     let counts = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];

@@ -21,6 +21,7 @@ mod api_releases;
 mod api_skills;
 mod autoscaling;
 mod canary;
+mod candidates;
 mod children;
 mod commands;
 mod datasets;

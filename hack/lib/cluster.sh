@@ -25,6 +25,8 @@ cluster_runs() { [[ $(owner) == "$STATE" ]] && daemon_find kube-apiserver >/dev/
 # with_manager cargo test …: Cargo builds no program for the tests of another crate, and these run the manager that they
 # find beside them.
 with_manager() { cargo build --release --locked --workspace --bin slipway-manager && "$@"; }
+# with_runtime COMMAND...: the same of the runtime, for tests whose pods are processes.
+with_runtime() { cargo build --release --locked --workspace --bin slipway-runtime && "$@"; }
 
 # What tests that start an API server of their own need.
 api_server_tools() {

@@ -1,8 +1,8 @@
 //! Releases and a rollback in bad weather, with two processes that may be killed: the one that runs agents, and the one that
 //! keeps their history. Each change is one version, whatever happens to the process that writes it down.
 //!
-//! None of them has a gate: a candidate has to answer cases, and where there is no node no pod does. Kills of a gated change are on the
-//! cluster, in `releases/kills.rs`.
+//! None of them has a gate, as here no pod answers the cases of an evaluation. An operator that is killed at each write of a gated change
+//! is in `candidates/kills.rs`, where pods are processes, and a state role in `releases/kills.rs`, on the cluster.
 
 use std::time::Duration;
 
