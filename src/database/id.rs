@@ -21,14 +21,10 @@ pub(crate) fn new(prefix: &str) -> String {
     [prefix, "_", last.array_to_str(&mut [0; ulid::ULID_LEN])].concat()
 }
 
+/// Unique, not secret. The keys of hash maps cost no system call each time, which five of a turn would feel.
 fn random() -> u128 {
-    let mut bytes = [0; 16];
-    // Where the kernel gives none, the standard library's own seed has to do: an id must be unique, not secret.
-    if getrandom::fill(&mut bytes).is_err() {
-        let (high, low) = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
-        bytes = (u128::from(high) << 64 | u128::from(low)).to_ne_bytes();
-    }
-    u128::from_ne_bytes(bytes)
+    let half = || u128::from(RandomState::new().hash_one(()));
+    half() << 64 | half()
 }
 
 /// What a caller chose, as part of a key: 1 to 64 letters, digits, `-` or `_`.

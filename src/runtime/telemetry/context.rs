@@ -1,8 +1,9 @@
 //! Trace and span ids, and the W3C headers `traceparent` and `tracestate` that carry them from service to service. A
 //! malformed header counts as absent, as the recommendation demands: a new trace begins.
 
-use std::cell::RefCell;
 use std::fmt;
+
+use crate::ids;
 
 /// A longer `tracestate` is cut; the recommendation asks for at least this.
 const MAX_STATE_BYTES: usize = 512;
@@ -60,19 +61,9 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// Bytes from the operating system, fetched for several ids at once. All zero is no valid id.
+/// All zero is no valid id.
 fn random<const N: usize>() -> Option<[u8; N]> {
-    const POOL: usize = 256;
-    thread_local!(static POOLED: RefCell<([u8; POOL], usize)> = const { RefCell::new(([0; POOL], POOL)) });
-    POOLED.with_borrow_mut(|(pool, used)| {
-        if *used + N > POOL {
-            getrandom::fill(pool).ok()?;
-            *used = 0;
-        }
-        let bytes = pool[*used..*used + N].try_into().ok()?;
-        *used += N;
-        (bytes != [0; N]).then_some(bytes)
-    })
+    ids::random().ok().filter(|bytes| *bytes != [0; N])
 }
 
 /// Reads a `traceparent`. Versions to come are read by the fields they share with version 00.
