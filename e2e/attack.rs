@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::api::{Api, binary};
 use crate::cgroup::Cgroup;
-use crate::kubectl::{Kubectl, program};
+use crate::kubectl::{Kubectl, Outcome, program};
 use crate::platform;
 use crate::poll;
 use crate::second::Second;
@@ -76,11 +76,19 @@ impl Installation {
         Kubectl::new(&format!("--kubeconfig={} {}", kubeconfig.display(), line.as_ref()))
     }
 
-    /// A Team that has its namespace; the namespace's name.
+    /// A Team whose namespace has what the operator makes in it; the namespace's name. The quota comes after the bindings that the
+    /// platform's accounts need there, and until it has counted what it names, nothing of that can be made.
     #[track_caller]
     pub fn team(&self, slug: &str) -> String {
         self.second.team(slug);
-        format!("team-{slug}")
+        let namespace = format!("team-{slug}");
+        poll(120, || {
+            let quota = self.kubectl(format!("get resourcequota slipway -n {namespace} --ignore-not-found")).json();
+            let named = quota["spec"]["hard"].as_object();
+            let is_counted = named.is_some_and(|named| named.keys().all(|name| quota["status"]["used"][name].is_string()));
+            if is_counted { Ok(()) } else { Err(format!("the quota of {namespace} should count what it names: {quota}")) }
+        });
+        namespace
     }
 
     /// How many agents the quota of a namespace knows of, once it counts: until then nothing can be made there.
@@ -93,10 +101,20 @@ impl Installation {
         })
     }
 
-    /// An object of any kind with its `apiVersion`, applied by an administrator.
+    /// An object of any kind with its `apiVersion`, applied by an administrator. A quota that was changed a moment ago is waited for:
+    /// those of the first teams are given our own kinds a minute later, see [`Self::team`].
     #[track_caller]
     pub fn apply(&self, object: &Value) {
-        self.kubectl("apply -f -").input(object).ok();
+        let apply = self.kubectl("apply -f -").input(object);
+        poll(60, || {
+            let Outcome { code, stdout, stderr } = apply.run();
+            let early = ["status unknown for quota", "Operation cannot be fulfilled on resourcequotas"];
+            if code != Some(0) && early.iter().any(|words| stderr.contains(words)) {
+                return Err(stderr);
+            }
+            assert!(code == Some(0), "{apply}\nshould succeed, ended with {code:?}:\n{stderr}{stdout}");
+            Ok(())
+        });
     }
 
     /// A person of this name: the user's name as Kubernetes has it, and a token.
@@ -116,7 +134,41 @@ impl Installation {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": PEOPLE}],
         }));
+        self.heeds(&person, role, namespace);
         person
+    }
+
+    /// A person who is a platform admin.
+    #[track_caller]
+    pub fn platform_admin(&self, name: &str) -> Person {
+        const ROLE: &str = "slipway-platform-admin";
+        let person = self.person(name);
+        self.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": PEOPLE}],
+        }));
+        self.heeds(&person, ROLE, "");
+        person
+    }
+
+    /// Waits until the API server heeds the binding of this ClusterRole in a namespace, or in all: until then it refuses what the role
+    /// allows, and in other words than a policy does. The last verb of a role's first rule is one that lesser roles have not.
+    #[track_caller]
+    fn heeds(&self, person: &Person, role: &str, namespace: &str) {
+        let rule = self.kubectl(format!("get clusterrole {role}")).json()["rules"][0].clone();
+        let last = |field: &str| rule[field].as_array().and_then(|all| all.last()?.as_str()).unwrap_or_default();
+        let (resource, subresource) = last("resources").split_once('/').unwrap_or((last("resources"), ""));
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": person.user, "resourceAttributes": {
+                "namespace": namespace, "group": last("apiGroups"), "resource": resource, "subresource": subresource, "verb": last("verbs"),
+            }},
+        });
+        poll(30, || {
+            let answer = self.kubectl("create -f -").input(&review).json();
+            if answer["status"]["allowed"] == true { Ok(()) } else { Err(format!("{} should have {role}: {answer}", person.user)) }
+        });
     }
 
     /// The token of an account of the platform, such as `slipway-rest`: what an attacker has who took over its pod.

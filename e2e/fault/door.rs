@@ -223,7 +223,7 @@ impl Door {
         self.shared.lock().last.map_or(Duration::ZERO, |last| last.elapsed())
     }
 
-    /// Bad weather, for so long.
+    /// Bad weather, for so long from the first request on.
     pub fn storm(&self, weather: Weather, seed: u64, lasts: Duration) {
         self.shared.sky().storm(weather, seed, lasts);
     }

@@ -70,6 +70,8 @@ pub(super) enum End {
 #[derive(Default)]
 pub(super) struct Sky {
     weather: Weather,
+    /// How long the storm lasts that nobody has met yet.
+    coming: Option<Duration>,
     ends: Option<Instant>,
     seed: u64,
     rolls: HashMap<String, u64>,
@@ -80,12 +82,23 @@ pub(super) struct Sky {
 }
 
 impl Sky {
+    /// Its time begins with the first request: a process that has just been killed may take longer than that to begin anew.
     pub(super) fn storm(&mut self, weather: Weather, seed: u64, lasts: Duration) {
-        (self.weather, self.seed, self.ends) = (weather, seed, Some(Instant::now() + lasts));
+        (self.weather, self.seed, self.coming, self.ends) = (weather, seed, Some(lasts), None);
     }
 
     pub(super) fn is_calm(&self) -> bool {
-        self.ends.is_none_or(|ends| ends <= Instant::now())
+        self.coming.is_none() && self.ends.is_none_or(|ends| ends <= Instant::now())
+    }
+
+    /// Watches last, and leases are renewed whatever happens: neither is a sign of work.
+    fn begin_with(&mut self, request: &Request) {
+        if !request.is_watch()
+            && request.resource() != "leases"
+            && let Some(lasts) = self.coming.take()
+        {
+            self.ends = Some(Instant::now() + lasts);
+        }
     }
 
     /// How often each kind of fault has happened.
@@ -116,6 +129,7 @@ impl Sky {
     }
 
     pub(super) fn fate(&mut self, request: &Request) -> Fate {
+        self.begin_with(request);
         // Who asks for somebody else what that one may do hands on what he is told, and must.
         if self.is_calm() || request.is_review() {
             return Fate::Passes;
@@ -186,14 +200,27 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_ends() {
+    fn each_third_event_is_lost_and_each_second_told_again() {
         let mut sky = Sky::default();
         let past = VecDeque::from([b"1".to_vec(), b"2".to_vec()]);
         assert_eq!(sky.event(&past), EventFate::Once);
         sky.storm(Weather { repeated: 2, lost: 3, ..Weather::default() }, 1, Duration::from_mins(1));
         let events: Vec<EventFate> = (0..3).map(|_| sky.event(&past)).collect();
         assert_eq!(events, [EventFate::Once, EventFate::Again(past.iter().cloned().collect()), EventFate::Lost(End::Expired)]);
+    }
+
+    #[test]
+    fn a_storm_lasts_from_the_first_request_on() {
+        let mut sky = Sky::default();
         sky.storm(Weather::default(), 1, Duration::ZERO);
-        assert!(sky.is_calm());
+        for (line, is_calm) in [
+            ("GET /api/v1/pods?watch=true", false),
+            ("PUT /apis/coordination.k8s.io/v1/namespaces/a/leases/b", false),
+            ("GET /api/v1/pods", true),
+        ] {
+            let request = Request::read(&mut format!("{line} HTTP/1.1\r\n\r\n").as_bytes()).unwrap().unwrap();
+            assert!(matches!(sky.fate(&request), Fate::Passes), "{line}");
+            assert_eq!(sky.is_calm(), is_calm, "{line}");
+        }
     }
 }

@@ -40,12 +40,7 @@ fn a_teams_admin_hands_no_rows_over() {
 fn a_platform_admin_hands_rows_over_and_others_may_keep_the_note() {
     let slipway = Installation::shared();
     let namespace = slipway.team("adopted");
-    let admin = slipway.person("adopt-platform-admin");
-    slipway.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "adopt-platform-admin"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "slipway-platform-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "adopt-platform-admin", "namespace": "people"}],
-    }));
+    let admin = slipway.platform_admin("adopt-platform-admin");
     slipway.apply(&agent(&namespace, "there", &Value::Null));
     slipway.kubectl_with(&admin.token, format!("-n {namespace} annotate agent there {ADOPT}=an-earlier-uid")).ok();
     slipway.kubectl_with(&admin.token, format!("annotate team adopted {ADOPT}=an-earlier-uid")).ok();

@@ -53,7 +53,8 @@ fn twenty_thousand_wrong_items_cost_nothing() {
         assert!(error.to_string().contains(says), "{method} {path}: {error}");
     }
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(10), "eight refusals took {took:?}");
+    // One list alone takes the API server minutes, see docs/limits.md; REST takes milliseconds, and more on a busy machine.
+    assert!(took < Duration::from_mins(1), "eight refusals took {took:?}");
     let left = slipway.kubectl(format!("get agents,tools,skills -n {namespace} -o name")).ok();
     assert_eq!(left.trim(), "agent.agents.slipway.dev/helper");
 }

@@ -8,12 +8,7 @@ use slipway_e2e::poll;
 fn a_team_deleted_by_force_leaves_no_agent_and_no_namespace() {
     let slipway = Installation::shared();
     let namespace = slipway.team("forced");
-    let admin = slipway.person("force-admin");
-    slipway.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "force-admin"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "slipway-platform-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "force-admin", "namespace": "people"}],
-    }));
+    let admin = slipway.platform_admin("force-admin");
     for name in ["one", "two"] {
         let metadata = json!({"name": name, "namespace": namespace});
         slipway.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": metadata, "spec": {"name": "H", "framework": "custom"}}));

@@ -41,13 +41,15 @@ impl Attacked {
         let group = Cgroup::with_memory(MEMORY);
         // What is left to refuse is memory's.
         let rest = slipway.rest_within(&group, &[("SLIPWAY_LIMITS", UNLIMITED)]);
-        let this = Self { team, rest, attacker, somebody, until: Instant::now() + ATTACK, _group: group };
+        let mut this = Self { team, rest, attacker, somebody, until: Instant::now(), _group: group };
         poll(30, || if this.ask("/agents").body.contains("helper") { Ok(()) } else { Err("the agent should be listed".to_owned()) });
         // A body is read only for an agent that has its Service.
         poll(60, || {
             let service = slipway.kubectl(format!("get service helper -n {namespace}")).run();
             if service.code == Some(0) { Ok(()) } else { Err(service.stderr) }
         });
+        // What was waited for is no part of the attack.
+        this.until = Instant::now() + ATTACK;
         (this, slipway)
     }
 
@@ -201,11 +203,16 @@ pub(crate) fn a_crowd(team: &'static str) {
         attacked.is_well();
     }
     drop(held);
-    attacked.serves();
+    // There was no share left. What the crowd held is given back once REST has seen that two thousand connections were closed.
+    poll(10, || match attacked.ask("/agents") {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(format!("somebody else should get a list: {} {}", answer.status, answer.body)),
+    });
     attacked.is_well();
 }
 
-/// The attacker has no token that is any good, and tries 300.
+/// The attacker has no token that is any good, and tries 300. Other tests have tokens reviewed meanwhile: those that this REST sends
+/// it counts itself, and the API server has had all of them.
 #[test]
 fn three_hundred_bad_tokens_are_not_as_many_reviews() {
     let (attacked, slipway) = Attacked::begin("tokens", "slipway-viewer");
@@ -215,11 +222,17 @@ fn three_hundred_bad_tokens_are_not_as_many_reviews() {
             metrics.lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains("resource=\"tokenreviews\""));
         counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     };
-    let before = reviews();
+    let sent = || -> u64 {
+        let metrics = attacked.rest.metrics();
+        let counted = metrics.lines().filter(|line| line.starts_with("slipway_api_requests_total{") && line.contains("\"tokenreviews\""));
+        counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    };
+    let before = (sent(), reviews());
     let answers: Vec<u16> =
         (0..300).map(|at| attacked.rest.call("GET", "/agents").token(&format!("bad.{at}.token")).send().status).collect();
     assert!(answers.iter().all(|answer| [401, 429].contains(answer)) && answers.contains(&429), "{answers:?}");
-    let asked = reviews() - before;
-    assert!(asked < 250, "{asked} reviews");
+    let (asked, had) = (sent() - before.0, reviews() - before.1);
+    let refused = answers.iter().filter(|answer| **answer == 401).count() as u64;
+    assert!((refused..250).contains(&asked) && asked <= had, "{asked} reviews of {refused} tokens; the API server had {had}");
     attacked.serves();
 }

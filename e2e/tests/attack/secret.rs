@@ -37,7 +37,12 @@ fn no_account_of_slipway_makes_a_secret_with_anothers_token() {
     let mut there = trap("slipway-trap");
     there["metadata"]["namespace"] = json!(namespace);
     there["metadata"]["annotations"]["kubernetes.io/service-account.name"] = json!("default");
-    let refused = slipway.kubectl_with(&slipway.token_of(platform::MANAGER), "create -f -").input(there).refused();
+    let token = slipway.token_of(platform::MANAGER);
+    slipway_e2e::poll(60, || {
+        let may = slipway.kubectl_with(&token, format!("auth can-i create secrets -n {namespace}")).run().stdout;
+        if may.trim() == "yes" { Ok(()) } else { Err("the manager should be able to make Secrets".to_owned()) }
+    });
+    let refused = slipway.kubectl_with(&token, "create -f -").input(there).refused();
     assert!(refused.contains("writes Secrets of type Opaque"), "{refused}");
     assert!(slipway.kubectl(format!("get secret slipway-trap -n {namespace} --ignore-not-found -o name")).ok().is_empty());
 }

@@ -60,6 +60,14 @@ fn ask(rest: &Api, person: &Person, team: &str, agent: &str, (method, path): (&s
     (reply.status, reply.json()["message"].as_str().unwrap_or_default().to_owned())
 }
 
+/// Waits until REST has heard of an agent. Before, it answers that there is none, and looks at no Service.
+fn heard_of(rest: &Api, person: &Person, team: &str, agent: &str) {
+    poll(30, || match ask(rest, person, team, agent, WAYS[0]) {
+        (404, message) => Err(message),
+        _ => Ok(()),
+    });
+}
+
 fn agent(name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": name, "namespace": namespace},
@@ -94,6 +102,7 @@ fn a_bent_service_leads_nowhere() {
             let found = slipway.kubectl(format!("get agent {name} -n {namespace}")).json();
             if found.to_string().contains("NameTaken") { Ok(()) } else { Err(format!("the name should be taken: {}", found["status"])) }
         });
+        heard_of(&rest, &mallory, "bent", name);
         for way in WAYS {
             let (status, message) = ask(&rest, &mallory, "bent", name, way);
             assert!(status == 502 && message.contains("does not belong to this Agent"), "{name} {way:?}: {status} {message}");
@@ -116,6 +125,7 @@ fn a_forged_owner_makes_no_service_an_agents() {
     slipway.apply(&stalled);
     let uid = slipway.kubectl(format!("get agent helper -n {namespace}")).json()["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     slipway.apply(&service("helper", &namespace, Some(&uid), &json!({"type": "ClusterIP", "ports": [{"port": 8000}]})));
+    heard_of(&rest, &mallory, "forged", "helper");
     for way in WAYS {
         let (status, message) = ask(&rest, &mallory, "forged", "helper", way);
         assert!(status == 502 && message.contains("Service helper is not as the operator makes it"), "{way:?}: {status} {message}");

@@ -8,7 +8,7 @@ use slipway_e2e::fault::{Ground, Home, Manager, Trial, Weather, seed};
 
 use super::{AGENT, LIFE, Step, calm};
 
-/// So long a storm lasts after each thing that a user does.
+/// So long a storm lasts after each thing that a user does, from the manager's first request on.
 const LASTS: Duration = Duration::from_secs(3);
 
 /// Lives through it; says what has happened. Every other time a new manager begins in the midst of it.

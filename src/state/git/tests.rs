@@ -80,7 +80,8 @@ async fn secrets_lie_in_files_that_others_cannot_read_and_are_removed() {
 async fn limits_end_a_child_with_all_that_it_started() {
     let folder = TempDir::new().unwrap();
     let git = Git::new(script(folder.path(), "eval \"$1\""), folder.path(), ours()).unwrap();
-    let short = GitLimits { time: Duration::from_millis(300), bytes: 1000 };
+    // Long enough for a shell to begin on a busy machine, and to write more than that.
+    let short = GitLimits { time: Duration::from_secs(1), bytes: 1000 };
     let pids = folder.path().join("pids");
     let sleeper = format!("sleep 60 & echo $! >{0}; echo $$ >>{0}; sleep 60", pids.display());
     let began = Instant::now();

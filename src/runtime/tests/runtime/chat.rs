@@ -66,20 +66,27 @@ fn what_is_wrong_with_a_request_is_said() {
 fn a_long_message_is_counted_while_others_are_answered() {
     let runtime = Runtime::with(&[("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_GUARDS", r#"[{"name": "max-tokens", "limit": 1000}]"#)]);
     let body = json!({"message": "some words ".repeat(60_000)}).to_string();
-    let (mut probes, mut longest) = (0, Duration::ZERO);
-    let took = std::thread::scope(|scope| {
-        let began = Instant::now();
-        let refused = scope.spawn(|| runtime.post("/chat", &body));
-        while !refused.is_finished() {
-            let asked = Instant::now();
-            assert!(runtime.send("GET /healthz", "", "").0.starts_with("http/1.1 200"));
-            (probes, longest) = (probes + 1, longest.max(asked.elapsed()));
-        }
-        let (head, body) = refused.join().unwrap();
-        assert!(head.starts_with("http/1.1 400") && body.contains("max-tokens"), "{head}{body}");
-        began.elapsed()
-    });
-    assert!(probes > 5 && longest < took / 2, "{probes} probes, the longest took {longest:?} of {took:?}");
+    // How many probes were answered while it was counted, the time of the longest, and of all.
+    let counted = || {
+        let (mut probes, mut longest) = (0, Duration::ZERO);
+        let took = std::thread::scope(|scope| {
+            let began = Instant::now();
+            let refused = scope.spawn(|| runtime.post("/chat", &body));
+            while !refused.is_finished() {
+                let asked = Instant::now();
+                assert!(runtime.send("GET /healthz", "", "").0.starts_with("http/1.1 200"));
+                (probes, longest) = (probes + 1, longest.max(asked.elapsed()));
+            }
+            let (head, body) = refused.join().unwrap();
+            assert!(head.starts_with("http/1.1 400") && body.contains("max-tokens"), "{head}{body}");
+            began.elapsed()
+        });
+        (probes, longest, took)
+    };
+    // Where others were held up by it, they would be each time; a busy machine holds them up now and then.
+    let all = [(); 5].map(|()| counted());
+    let free = all.iter().filter(|(probes, longest, took)| *probes > 5 && *longest < *took / 2).count();
+    assert!(free >= 3, "probes, the longest, and all: {all:?}");
 }
 
 #[test]

@@ -278,11 +278,14 @@ fn a_turn_writes_nothing_into_a_conversation_that_was_deleted_and_begun_anew() {
 fn a_growing_answer_is_written_down_now_and_then() {
     let postgres = Postgres::start();
     let runtime = agent(&postgres, "ag_1", "stub-script");
+    let began = Instant::now();
     runtime.chat(&json!({"message": "sleep 50\ntokens 80", "conversation_id": "conv_1"}));
+    let took = began.elapsed();
     // Counted once the connection has been idle for a moment.
     thread::sleep(Duration::from_secs(2));
     runtime.get("/conversations");
     let writes = || postgres.psql("select n_tup_upd from pg_stat_user_tables where relname = 'turns'").trim().parse::<u32>().unwrap();
     let seen = eventually("counts", || Some(writes()).filter(|count| *count > 0));
-    assert_eq!(seen, 1, "an answer of 4 s");
+    // After a second, and then every five.
+    assert!(u64::from(seen) <= 1 + took.as_secs() / 5, "{seen} in an answer of {took:?}");
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use slipway_peers::Postgres;
 
 use crate::control::{key, token};
-use crate::support::{Runtime, eventually, exchange, model, within};
+use crate::support::{Runtime, eventually, exchange, model, sessions_end, within};
 
 /// An agent with a control port, and the platform that speaks to it.
 pub(crate) struct Platform(pub(crate) Runtime);
@@ -350,12 +350,13 @@ fn a_killed_run_goes_on_and_scores_each_case_once() {
         ("RUNTIME_DATABASE_URL", &url),
         ("RUNTIME_DATABASE_MIGRATE", "true"),
     ];
-    let mut body = request(1, &json!(["safety"]), &inputs((0..60).map(|case| format!("sleep 20\ntokens 3\ntext number {case}"))));
+    let mut body = request(1, &json!(["safety"]), &inputs((0..60).map(|case| format!("sleep 100\ntokens 3\ntext number {case}"))));
     let first = Platform::agent(&variables);
     first.0.get("/conversations");
     assert_eq!(first.begin(&body).0, 202);
     eventually("some results", || (kept(&postgres) >= 10).then_some(()));
     drop(first);
+    sessions_end(&postgres);
     let before = kept(&postgres);
     assert!((10..60).contains(&before), "{before}");
     let when =

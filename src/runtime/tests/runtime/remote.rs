@@ -12,7 +12,7 @@ use slipway_peers::{Postgres, Server, free_port};
 
 use crate::control::{key, token};
 use crate::evaluation::{Platform, request, score};
-use crate::support::{Runtime, eventually, exchange, guarded_model, within};
+use crate::support::{Runtime, eventually, exchange, guarded_model, sessions_end, within};
 
 struct Evaluator(Runtime);
 
@@ -174,13 +174,14 @@ fn a_run_goes_on_in_another_evaluator_and_at_another_pod() {
     drop(maker);
     let kept = || postgres.psql("select count(*) from slipway.evaluation_results").trim().parse::<u32>().unwrap_or_default();
     let pod = || Runtime::with(&[("RUNTIME_MODEL_ID", "stub-script")]);
-    let cases: Value = (0..60).map(|case| json!({"input": format!("sleep 60\ntext number {case}")})).collect();
+    let cases: Value = (0..60).map(|case| json!({"input": format!("sleep 300\ntext number {case}")})).collect();
     let (first_pod, second_pod) = (pod(), pod());
     let first = Evaluator::start(&variables);
     let mut body = of(&first_pod.url(), 1, &json!(["safety"]), &cases);
     assert_eq!(first.begin(&body).0, 202);
     eventually("some results", || (kept() >= 10).then_some(()));
     drop(first);
+    sessions_end(&postgres);
     let before = kept();
     assert!((10..60).contains(&before), "{before}");
     let when = "select md5(string_agg(place || created_at::text, ',' order by place)) from slipway.evaluation_results where place < 4";

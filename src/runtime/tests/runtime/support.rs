@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use slipway_peers::{Server, mock_llm};
+use slipway_peers::{Postgres, Server, mock_llm};
 
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-runtime"));
@@ -40,18 +40,27 @@ pub(crate) fn model(fragments: (u32, u32), rules: &[(&str, &str)]) -> Server {
 
 /// A model server of our own, which passes on what it is asked, and says the same to all.
 pub(crate) fn recorded_model(answer: &str) -> (String, mpsc::Receiver<Value>) {
-    recording(answer, |_, body| body)
+    let (asked, questions) = mpsc::channel();
+    (recording(answer, move |_, body| _ = asked.send(body)), questions)
+}
+
+/// The same, which answers a question when the test has taken it, and all at once when the test wants no more of them.
+pub(crate) fn held_model(answer: &str) -> (String, mpsc::Receiver<Value>) {
+    let (asked, questions) = mpsc::sync_channel(0);
+    (recording(answer, move |_, body| _ = asked.send(body)), questions)
 }
 
 /// The same, which passes on whom it was asked by, too: the value of `Authorization` in small letters, and the model.
 pub(crate) fn guarded_model(answer: &str) -> (String, mpsc::Receiver<(String, String)>) {
-    recording(answer, |login, body| (login, body["model"].as_str().unwrap_or_default().to_owned()))
+    let (asked, questions) = mpsc::channel();
+    let told = move |login, body: Value| _ = asked.send((login, body["model"].as_str().unwrap_or_default().to_owned()));
+    (recording(answer, told), questions)
 }
 
-fn recording<T: Send + 'static>(answer: &str, told: impl Fn(String, Value) -> T + Send + 'static) -> (String, mpsc::Receiver<T>) {
+/// Its URL. Tells the login and the body of each question before it answers; a test that has ended wants none.
+fn recording(answer: &str, told: impl Fn(String, Value) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let (asked, questions) = mpsc::channel();
     let delta = json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": answer}}]});
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     let events = format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n");
@@ -69,13 +78,12 @@ fn recording<T: Send + 'static>(answer: &str, told: impl Fn(String, Value) -> T 
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
-            // A client that has left has read enough.
-            let _ = asked.send(told(login, serde_json::from_slice(&body).unwrap()));
+            told(login, serde_json::from_slice(&body).unwrap());
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n";
             write!(reader.into_inner(), "{head}content-length: {}\r\n\r\n{events}", events.len()).unwrap();
         }
     });
-    (url, questions)
+    url
 }
 
 pub(crate) struct Runtime {
@@ -222,6 +230,12 @@ pub(crate) fn events(body: &str) -> Vec<Value> {
 /// Waits for what is bound to happen soon.
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(20), what, look)
+}
+
+/// Waits until no runtime has a session: what one that was killed had sent is in the database then, or never comes there.
+pub(crate) fn sessions_end(postgres: &Postgres) {
+    let sessions = "select count(*) from pg_stat_activity where application_name = 'slipway'";
+    eventually("the end of all sessions", || (postgres.psql(sessions).trim() == "0").then_some(()));
 }
 
 pub(crate) fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -84,7 +84,8 @@ fn what_the_model_remembers_is_there_for_the_next_conversation() {
 
 #[test]
 fn a_round_has_so_many_calls_and_no_more_run_at_once() {
-    let nap = json!([{"name": "nap", "type": "cli", "category": "general", "binary": "/usr/bin/sleep", "allowedCommands": ["0.3"], "timeout": 20}]);
+    let nap =
+        json!([{"name": "nap", "type": "cli", "category": "general", "binary": "/usr/bin/sleep", "allowedCommands": ["1"], "timeout": 20}]);
     let runtime = agent(&[("RUNTIME_TOOLS", &nap.to_string())]);
     let events = runtime.stream(&json!({"message": format!("{}\ntext {{results}}", "call nap {}\n".repeat(70))}));
     let (mut running, mut most) = (0, 0);
