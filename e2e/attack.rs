@@ -156,8 +156,8 @@ impl Installation {
     /// allows, and in other words than a policy does. The last verb of a role's first rule is one that lesser roles have not.
     #[track_caller]
     fn heeds(&self, person: &Person, role: &str, namespace: &str) {
-        let rule = self.kubectl(format!("get clusterrole {role}")).json()["rules"][0].clone();
-        let last = |field: &str| rule[field].as_array().and_then(|all| all.last()?.as_str()).unwrap_or_default();
+        let first = self.kubectl(format!("get clusterrole {role}")).json()["rules"][0].clone();
+        let last = |field: &str| first[field].as_array().and_then(|all| all.last()?.as_str()).unwrap_or_default();
         let (resource, subresource) = last("resources").split_once('/').unwrap_or((last("resources"), ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",

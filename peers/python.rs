@@ -80,7 +80,8 @@ fn serve_mlflow(folder: TempDir, login: &[(&str, &str)]) -> Server {
         command.args(["--app-name", "basic-auth"]);
     }
     command.envs(QUIET).env("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false").envs(login.iter().copied());
-    Server::start_in(folder, &command, &format!("{url}/health")).with_url(url)
+    // What serves the API loads most of MLflow with the first call, long after /health answers.
+    Server::start_in(folder, &command, &format!("{url}/api/2.0/mlflow/experiments/search?max_results=1")).with_url(url)
 }
 
 /// Moto, which plays Amazon's cloud: every service at one address. What a service answers is made up, as AWS's are formed.
