@@ -118,7 +118,14 @@ impl Integration {
                     databricks.warehouse_id = databricks.warehouse_id.take().or_else(|| of.warehouse_id.clone());
                 }
             }
-            _ => {}
+            // No source can name one of these.
+            IntegrationType::Mlflow
+            | IntegrationType::Prometheus
+            | IntegrationType::Webhook
+            | IntegrationType::Slack
+            | IntegrationType::Openai
+            | IntegrationType::Anthropic
+            | IntegrationType::Mcp => {}
         }
         match source.kind() {
             Some(asked) if asked == kind.as_str() => Ok(Merged { spec, secret }),
