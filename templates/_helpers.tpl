@@ -176,6 +176,20 @@ capabilities:
 {{- toJson $names -}}
 {{- end }}
 
+{{/*
+The kinds of the group that lie in namespaces, as items of a list in YAML: "slipway.kinds" of what follows each name ("" or "/status"),
+and of the kinds that are left out. What REST and the history may do with a kind is decided for each, in rest-rbac.yaml and state-rbac.yaml.
+*/}}
+{{- define "slipway.kinds" -}}
+{{- $kinds := list -}}
+{{- range list "agents" "agentreleases" "tools" "knowledgebases" "ingestions" "integrations" "skills" "datasets" "evaluationruns" "guardrailpolicies" -}}
+{{- if not (has . (rest $)) -}}
+{{- $kinds = append $kinds (printf "%s%s" . (first $)) -}}
+{{- end -}}
+{{- end -}}
+{{- join ", " $kinds -}}
+{{- end }}
+
 {{/* "true" when a definition in crds/ is missing from the cluster or differs; always when there is no cluster to ask. */}}
 {{- define "slipway.crdsDiffer" -}}
 {{- range $path, $_ := .Files.Glob "crds/*.yaml" -}}

@@ -7,9 +7,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ingestion::{IngestionPhase, Source};
+use crate::ingestion::IngestionPhase;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::schema;
+use crate::source::Source;
 use crate::words::words;
 
 /// The length of chunks, and how much neighbours share, of a base that does not say it.

@@ -27,6 +27,7 @@ pub mod release;
 pub mod schedule;
 mod schema;
 pub mod skill;
+pub mod source;
 pub mod team;
 pub mod tool;
 pub mod track;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use slipway_api::IntegrationSpec;
-use slipway_api::integration::LocalIntegration;
+use slipway_api::integration::{IntegrationType, LocalIntegration};
 use slipway_egress::Allowed;
 use slipway_knowledge::source::config::{ConfluenceConfig, DatabricksConfig, GoogleDriveConfig, JiraConfig, LocalConfig, S3Config};
 use slipway_knowledge::source::{self, Contact, Credentials, SourceConfig, SourceError, SourceErrorKind, Surroundings};
@@ -48,40 +48,46 @@ pub(crate) async fn local(config: &LocalIntegration, volume: &Path) -> Result<St
     })
 }
 
-/// The server's part of a source.
+/// The server's part of a source. None of a type that no source reads from.
 fn config(spec: &IntegrationSpec) -> Option<SourceConfig> {
-    if let Some(drive) = &spec.google_drive {
-        let endpoint = drive.endpoint.clone();
-        return Some(SourceConfig::GoogleDrive(GoogleDriveConfig {
-            folder_id: String::new(),
-            endpoint,
-            credentials_secret: String::new(),
-        }));
-    }
-    if let Some(s3) = &spec.s3 {
-        return Some(SourceConfig::S3(S3Config {
-            bucket: s3.bucket.clone().unwrap_or_default(),
-            prefix: String::new(),
-            endpoint: s3.endpoint.clone(),
-            region: s3.region.clone(),
-            credentials_secret: String::new(),
-        }));
-    }
-    if let Some(site) = &spec.confluence {
-        let base_url = site.base_url.clone();
-        return Some(SourceConfig::Confluence(ConfluenceConfig { space_key: String::new(), base_url, credentials_secret: String::new() }));
-    }
-    if let Some(site) = &spec.jira {
-        let base_url = site.base_url.clone();
-        return Some(SourceConfig::Jira(JiraConfig { base_url, project_key: None, jql: None, credentials_secret: String::new() }));
-    }
-    let workspace = spec.databricks.as_ref()?;
-    Some(SourceConfig::Databricks(DatabricksConfig {
-        host: workspace.host.clone(),
-        path: String::new(),
-        warehouse_id: None,
-        credentials_secret: String::new(),
-    }))
+    let credentials_secret = String::new();
+    Some(match spec.kind()? {
+        IntegrationType::GoogleDrive => {
+            let endpoint = spec.google_drive.as_ref()?.endpoint.clone();
+            SourceConfig::GoogleDrive(GoogleDriveConfig { folder_id: String::new(), endpoint, credentials_secret })
+        }
+        IntegrationType::S3 => {
+            let s3 = spec.s3.as_ref()?;
+            SourceConfig::S3(S3Config {
+                bucket: s3.bucket.clone().unwrap_or_default(),
+                prefix: String::new(),
+                endpoint: s3.endpoint.clone(),
+                region: s3.region.clone(),
+                credentials_secret,
+            })
+        }
+        IntegrationType::Confluence => {
+            let base_url = spec.confluence.as_ref()?.base_url.clone();
+            SourceConfig::Confluence(ConfluenceConfig { space_key: String::new(), base_url, credentials_secret })
+        }
+        IntegrationType::Jira => {
+            let base_url = spec.jira.as_ref()?.base_url.clone();
+            SourceConfig::Jira(JiraConfig { base_url, project_key: None, jql: None, credentials_secret })
+        }
+        IntegrationType::Databricks => {
+            let host = spec.databricks.as_ref()?.host.clone();
+            SourceConfig::Databricks(DatabricksConfig { host, path: String::new(), warehouse_id: None, credentials_secret })
+        }
+        // Files of the volume are looked at by `local`.
+        IntegrationType::Local
+        | IntegrationType::Mlflow
+        | IntegrationType::Prometheus
+        | IntegrationType::Webhook
+        | IntegrationType::Slack
+        | IntegrationType::Openai
+        | IntegrationType::Anthropic
+        | IntegrationType::Mcp => return None,
+    })
 }
 
 fn fault(error: &SourceError, place: &str, bucket: Option<&str>) -> ConnectionFault {

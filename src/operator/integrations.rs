@@ -7,10 +7,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use slipway_api::agent::ModelType;
-use slipway_api::ingestion::Source;
 use slipway_api::integration::{
     ANOTHER_HOST, CREDENTIALS_BYTES_MAX, INVALID, MergeFault, ModelEndpoint, given_for, origin_of, secret_name,
 };
+use slipway_api::source::Source;
 use slipway_api::tool::ToolSpec;
 use slipway_api::{Integration, ids, labels};
 use slipway_cluster::Key;

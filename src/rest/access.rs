@@ -25,8 +25,8 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Holder, StatusCode
 
 use crate::call::Path;
 use crate::context::Context;
+use crate::evaluations;
 use crate::permission::{MEMBER, Permission, Right};
-use crate::{evaluations, releases};
 use failure_limiter::FailureLimiter;
 pub use oidc::{Issuer, Oidc};
 use review::{AccessQuestion, Attributes};
@@ -263,26 +263,50 @@ pub(crate) async fn team_with(
     TeamSelection { context, caller, right, path }.team(headers).await
 }
 
+/// How a path names the object that a right is about.
+#[derive(Debug, PartialEq, Eq)]
+enum Subject<'a> {
+    Name(String),
+    /// An agent, by id or slug.
+    Agent(&'a str),
+    /// An evaluation run, by id.
+    Run(&'a str),
+    /// Not at all, so that a right by name does not do.
+    Unnamed,
+}
+
+impl<'a> Subject<'a> {
+    /// None of a resource that is not known here.
+    fn of(resource: &str, path: &'a Path) -> Option<Self> {
+        let part = |name: &str| Some(path.part(name)).filter(|part| !part.is_empty());
+        let subject = match resource {
+            "agents" => part("id").or_else(|| part("agent_id")).map(Self::Agent),
+            // Datasets and runs stand below their agent, ingestions below their knowledge base.
+            "datasets" => part("name").map(|name| Self::Name(ids::dataset_name(name))),
+            "evaluationruns" => part("run_id").map(Self::Run),
+            "ingestions" => part("job_id").map(|name| Self::Name(name.to_owned())),
+            "guardrailpolicies" => part("id").map(|id| Self::Name(ids::guardrail_policy_name(id))),
+            "integrations" => part("id").map(|id| Self::Name(ids::integration_name(id))),
+            "knowledgebases" => part("id").map(|id| Self::Name(ids::knowledge_base_name(id))),
+            "skills" => part("id").map(|id| Self::Name(ids::skill_name(id))),
+            "tools" => part("name").map(|name| Self::Name(name.to_owned())),
+            // A path has a release's agent and number, and a member's id, but not the names of their objects.
+            "agentreleases" | "rolebindings" => None,
+            _ => return None,
+        };
+        Some(subject.unwrap_or(Self::Unnamed))
+    }
+}
+
 /// The name of the path's object, if it is known: rights can be granted by name.
 fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Option<String> {
-    // A release is named by agent and number in the path, not by its object.
-    if right.resource == releases::LIST.resource {
-        return None;
+    match Subject::of(right.resource, path)? {
+        Subject::Name(name) => Some(name),
+        Subject::Agent(id) if id.starts_with("ag_") => context.caches.agents.name_of(namespace, id),
+        Subject::Agent(slug) => Some(slug.to_owned()),
+        Subject::Run(id) => context.caches.evaluations.name_of(namespace, id).or_else(|| evaluations::names_of(id).next()),
+        Subject::Unnamed => None,
     }
-    // Datasets and runs stand below their agent.
-    let own = |name: &str| Some(path.part(name)).filter(|part| !part.is_empty());
-    match right.resource {
-        "datasets" => return own("name").map(ids::dataset_name),
-        "guardrailpolicies" => return own("id").map(ids::guardrail_policy_name),
-        "integrations" => return own("id").map(ids::integration_name),
-        "evaluationruns" => {
-            let run = own("run_id")?;
-            return context.caches.evaluations.name_of(namespace, run).or_else(|| evaluations::names_of(run).next());
-        }
-        _ => {}
-    }
-    let (_, part) = path.0.iter().find(|(name, _)| *name != "team")?;
-    if part.starts_with("ag_") { context.caches.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }
 }
 
 /// Selects the team of a call: from the path, the token, a header, or the caller's only team, in this order.
@@ -455,9 +479,55 @@ fn forbidden(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes;
 
     fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
         given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    #[test]
+    fn every_route_of_a_team_knows_what_its_right_is_about() {
+        // Of these some routes are about a list, or about an object that the path does not name.
+        const UNNAMED: [&str; 5] = ["agentreleases", "datasets", "evaluationruns", "ingestions", "rolebindings"];
+        for route in routes::all() {
+            let (Permission::Team(right) | Permission::TeamOrAll(right) | Permission::TeamOrNamed(right)) = route.permission else {
+                continue;
+            };
+            let parts = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+            let path = Path(parts.filter(|name| *name != "team").map(|name| (name, format!("the-{name}"))).collect());
+            let (method, place, resource) = (&route.method, route.path, right.resource);
+            let subject = Subject::of(resource, &path).unwrap_or_else(|| panic!("{method} {place}: Subject::of does not know {resource}"));
+            let may_be_unnamed = path.0.is_empty() || UNNAMED.contains(&resource);
+            assert!(subject != Subject::Unnamed || may_be_unnamed, "{method} {place}: the right on {resource} is asked for without a name");
+        }
+    }
+
+    #[test]
+    fn a_right_is_about_the_object_of_its_kind_in_the_path() {
+        let name = |name: &str| Subject::Name(name.to_owned());
+        for (resource, parts, expected) in [
+            ("agents", &[("id", "ag_1")][..], Subject::Agent("ag_1")),
+            ("agents", &[("id", "hello"), ("cid", "c")], Subject::Agent("hello")),
+            ("agents", &[("agent_id", "hello")], Subject::Agent("hello")),
+            ("agents", &[], Subject::Unnamed),
+            ("agentreleases", &[("id", "hello"), ("version", "3")], Subject::Unnamed),
+            ("datasets", &[("id", "hello")], Subject::Unnamed),
+            ("datasets", &[("id", "hello"), ("name", "ds_my_cases")], name("my-cases")),
+            ("evaluationruns", &[("id", "hello")], Subject::Unnamed),
+            ("evaluationruns", &[("id", "hello"), ("run_id", "ev_1")], Subject::Run("ev_1")),
+            ("guardrailpolicies", &[("id", "gp_no_secrets")], name("no-secrets")),
+            ("ingestions", &[("id", "docs")], Subject::Unnamed),
+            ("ingestions", &[("id", "docs"), ("job_id", "nightly")], name("nightly")),
+            ("integrations", &[("id", "in_our_jira")], name("our-jira")),
+            ("knowledgebases", &[("id", "kb_our_docs")], name("our-docs")),
+            ("knowledgebases", &[("id", "our-docs"), ("doc", "d")], name("our-docs")),
+            ("rolebindings", &[("team", "blue"), ("user", "user_1")], Subject::Unnamed),
+            ("skills", &[("id", "sk_fold_paper")], name("fold-paper")),
+            ("tools", &[("name", "weather")], name("weather")),
+        ] {
+            let path = Path(parts.iter().map(|(part, value)| (*part, (*value).to_owned())).collect());
+            assert_eq!(Subject::of(resource, &path), Some(expected), "{resource} {parts:?}");
+        }
     }
 
     #[test]

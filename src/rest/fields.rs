@@ -32,6 +32,21 @@ pub(crate) static KNOWLEDGE_BASE: Fields = LazyLock::new(spec::<slipway_api::Kno
 pub(crate) static INTEGRATION: Fields = LazyLock::new(spec::<slipway_api::Integration>);
 pub(crate) static INGESTION: Fields = LazyLock::new(spec::<slipway_api::Ingestion>);
 
+/// The schema of each kind's spec, by the kind.
+pub(crate) static KINDS: [(&str, &Fields); 11] = [
+    ("Agent", &AGENT),
+    ("AgentRelease", &RELEASE),
+    ("Dataset", &DATASET),
+    ("EvaluationRun", &EVALUATION_RUN),
+    ("GuardrailPolicy", &GUARDRAIL_POLICY),
+    ("Ingestion", &INGESTION),
+    ("Integration", &INTEGRATION),
+    ("KnowledgeBase", &KNOWLEDGE_BASE),
+    ("Skill", &SKILL),
+    ("Team", &TEAM),
+    ("Tool", &TOOL),
+];
+
 fn spec<K: CustomResourceExt>() -> Value {
     let crd = K::crd();
     let schema = crd.spec.versions.into_iter().next().and_then(|version| version.schema?.open_api_v3_schema);
@@ -128,8 +143,8 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
         }
     }
     let mut names = HashSet::new();
-    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN, &KNOWLEDGE_BASE, &INGESTION, &INTEGRATION, &GUARDRAIL_POLICY] {
-        each(kind, &mut names);
+    for (_, schema) in KINDS {
+        each(schema, &mut names);
     }
     names
 });
@@ -299,6 +314,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn every_kind_is_in_the_table_with_its_own_schema() {
+        let all = slipway_api::crd::all();
+        for crd in &all {
+            let kind = &crd.spec.names.kind;
+            let found = KINDS.iter().find(|(known, _)| known == kind);
+            let (_, schema) = found.unwrap_or_else(|| panic!("{kind} is not in KINDS, so that its requests are not validated"));
+            let crd = serde_json::to_value(crd).unwrap();
+            let expected = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+            assert!(expected["properties"].is_object() && ***schema == *expected, "{kind} has the schema of another kind");
+        }
+        assert_eq!(KINDS.len(), all.len());
+    }
 
     #[test]
     fn both_spellings_are_read_and_one_is_written() {

@@ -1,4 +1,5 @@
-//! Every route of the API.
+//! Every route of the API. The least role that each takes stands in `e2e/tests/attack/matrix/roles.txt`, and a good answer of each is
+//! kept in `e2e/tests/api_golden`, for tests that compare.
 
 use slipway_http::Method;
 

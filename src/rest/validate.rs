@@ -4,14 +4,14 @@
 //! minutes and a gigabyte, even after the caller has left. Here validation stops after a few violations. All other rules
 //! are left to the API server.
 
+use std::sync::LazyLock;
+
 use kube::Resource;
 use serde::Serialize;
 use serde_json::Value;
 use slipway_http::Error;
 
-use crate::fields::{
-    self, AGENT, DATASET, EVALUATION_RUN, GUARDRAIL_POLICY, INGESTION, INTEGRATION, KNOWLEDGE_BASE, RELEASE, SKILL, TEAM, TOOL,
-};
+use crate::fields::{self, KINDS};
 
 /// The number of violations in one error.
 const VIOLATIONS_MAX: usize = 5;
@@ -27,21 +27,9 @@ pub(crate) fn patch<K: Resource<DynamicType = ()>>(patch: &Value) -> Result<(), 
     schema(&K::kind(&())).map_or(Ok(()), |schema| spec(schema, &patch["spec"]))
 }
 
+/// None of other projects' kinds, and of Kubernetes' own.
 fn schema(kind: &str) -> Option<&'static Value> {
-    match kind {
-        "Agent" => Some(&AGENT),
-        "AgentRelease" => Some(&RELEASE),
-        "Dataset" => Some(&DATASET),
-        "EvaluationRun" => Some(&EVALUATION_RUN),
-        "GuardrailPolicy" => Some(&GUARDRAIL_POLICY),
-        "Ingestion" => Some(&INGESTION),
-        "Integration" => Some(&INTEGRATION),
-        "KnowledgeBase" => Some(&KNOWLEDGE_BASE),
-        "Skill" => Some(&SKILL),
-        "Team" => Some(&TEAM),
-        "Tool" => Some(&TOOL),
-        _ => None,
-    }
+    KINDS.iter().find(|(known, _)| *known == kind).map(|(_, schema)| LazyLock::force(schema))
 }
 
 /// Validates a spec, or the part of one in a patch. Null stands for a missing field.
@@ -207,6 +195,7 @@ mod tests {
     use slipway_api::Agent;
 
     use super::*;
+    use crate::fields::{AGENT, RELEASE, SKILL, TEAM, TOOL};
 
     fn told(schema: &Value, value: &Value) -> String {
         spec(schema, value).err().map(|error| error.message().to_owned()).unwrap_or_default()

@@ -174,7 +174,7 @@ async fn begin(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use slipway_api::ingestion::Source;
+    use slipway_api::source::Source;
 
     use super::*;
 

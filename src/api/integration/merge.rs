@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Integration, IntegrationType, Use};
 use crate::agent::ModelType;
-use crate::ingestion::{LocalSource, Source};
+use crate::source::{LocalSource, Source};
 use crate::tool::{HeaderScheme, Method, SecretHeader, ToolSpec, ToolType};
 
 /// The key of the Secret that models are asked with.
@@ -118,7 +118,14 @@ impl Integration {
                     databricks.warehouse_id = databricks.warehouse_id.take().or_else(|| of.warehouse_id.clone());
                 }
             }
-            _ => {}
+            // No source can name one of these.
+            IntegrationType::Mlflow
+            | IntegrationType::Prometheus
+            | IntegrationType::Webhook
+            | IntegrationType::Slack
+            | IntegrationType::Openai
+            | IntegrationType::Anthropic
+            | IntegrationType::Mcp => {}
         }
         match source.kind() {
             Some(asked) if asked == kind.as_str() => Ok(Merged { spec, secret }),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::ModelType;
-use crate::ingestion::Source;
+use crate::source::Source;
 use crate::tool::ToolSpec;
 
 fn integration(spec: &str) -> Integration {

@@ -10,6 +10,7 @@ mod sampling;
 mod secrets;
 mod skills;
 mod tools;
+mod variables;
 mod warnings;
 
 use std::collections::{BTreeMap, HashSet};
@@ -18,9 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::{Access, PodTemplate, Resources, Storage};
 use slipway_api::condition::Finding;
-use slipway_api::contract;
 use slipway_api::names::AgentName;
-use slipway_api::{Agent, AgentSpec, Track, ids};
+use slipway_api::{Agent, Track};
 
 use super::gather::Seen;
 use super::released_tools::Differs;
@@ -163,7 +163,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         own_image::model(spec)?;
     }
     let mut env = secrets::secrets(spec, seen)?;
-    let mut variables = base_variables(agent, track, slug)?;
+    let mut variables = variables::base(agent, track, slug)?;
     model::model(spec, seen, &mut variables, &mut env)?;
     let (named, tool_digests) = tools::tools(track, seen, &mut variables, &mut env)?;
     if own_image {
@@ -177,16 +177,8 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     database::knowledge_bases(seen, platform_database.as_ref(), settings.embedding_model(), &mut variables, &mut env)?;
     platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
     env.extend(platform::explicit(spec, settings, &variables));
-    access(spec, settings, own_image, &mut variables)?;
-    if let Some((name, value)) = variables.iter().find(|(_, value)| value.len() > contract::VARIABLE_MAX) {
-        let message = format!(
-            "{name} would have {} bytes; a variable can have at most {} (spec.{})",
-            value.len(),
-            contract::VARIABLE_MAX,
-            field_of(name)
-        );
-        return Err(fault("ConfigTooLarge", message));
-    }
+    variables::access(spec, settings, own_image, &mut variables)?;
+    variables::sizes(&variables)?;
     let mut warnings = if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() };
     warnings.extend(seen.differs.as_ref().and_then(Differs::finding));
     Ok(Plan {
@@ -217,68 +209,6 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         warnings,
         name,
     })
-}
-
-/// An agent that is for the platform alone is closed by the team's network policies, and the runtime refuses callers that get
-/// past them. Another image is not asked to.
-fn access(spec: &AgentSpec, settings: &Settings, own_image: bool, variables: &mut BTreeMap<&'static str, String>) -> Result<(), Stop> {
-    let Some(access) = spec.access else { return Ok(()) };
-    if !own_image && !settings.team_network.enabled {
-        let message = "spec.access: nothing keeps others from an image of its own, because the platform makes no network policies (chart value agents.network.enabled)";
-        return Err(fault("AccessNotEnforced", message));
-    }
-    variables.insert(contract::ACCESS, access.as_str().to_owned());
-    Ok(())
-}
-
-/// The field that a variable is made from, for messages.
-fn field_of(variable: &str) -> &'static str {
-    match variable {
-        contract::SYSTEM_PROMPT => "systemPrompt",
-        contract::TOOLS => "tools",
-        contract::KNOWLEDGE_BASES => "knowledgeBases",
-        contract::SKILLS => "skills",
-        contract::GUARDS | contract::POLICIES => "governance",
-        contract::SUGGESTIONS => "suggestions",
-        _ => "*",
-    }
-}
-
-fn base_variables(agent: &Agent, track: Track, team: &str) -> Result<BTreeMap<&'static str, String>, Stop> {
-    let spec = &agent.spec;
-    let (name, namespace) = (agent.name_any(), agent.namespace().unwrap_or_default());
-    let mut variables = BTreeMap::from([
-        (contract::CHANNEL, spec.channel.as_str().to_owned()),
-        (contract::STRATEGY, spec.strategy.as_str().to_owned()),
-        (contract::MODEL_TYPE, spec.model_type.as_str().to_owned()),
-        (contract::MODEL_ID, spec.model_id.clone()),
-        (contract::AGENT_ID, ids::agent(&namespace, &name)),
-        (contract::AGENT_NAME, name),
-        (contract::TEAM, ids::team(team)),
-        (contract::TRACK, track.as_str().to_owned()),
-    ]);
-    let optional = [
-        (contract::BACKGROUND_MODEL, &spec.background_model),
-        (contract::SYSTEM_PROMPT, &spec.system_prompt),
-        (contract::SUGGESTIONS, &spec.suggestions),
-    ];
-    for (variable, value) in optional {
-        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
-            variables.insert(variable, value.clone());
-        }
-    }
-    if let Some(provider) = spec.suggestions_provider {
-        variables.insert(contract::SUGGESTIONS_PROVIDER, provider.as_str().to_owned());
-    }
-    if let Some(text) = &spec.suggestions {
-        serde_json::from_str::<Vec<String>>(text).map_err(|error| {
-            fault(
-                "InvalidSuggestions",
-                format!("spec.suggestions: must be a JSON array of strings, such as [\"What can you do?\"]: {error}"),
-            )
-        })?;
-    }
-    Ok(variables)
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use slipway_api::contract::{EmbeddingConfig, IngestionConfig, UPLOADS};
-use slipway_api::ingestion::{IngestionStatus, Source};
+use slipway_api::ingestion::IngestionStatus;
+use slipway_api::source::Source;
 use slipway_api::{Ingestion, KnowledgeBase, ids, labels};
 use slipway_cluster::cached::Guarded;
 
