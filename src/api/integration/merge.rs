@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Integration, IntegrationType, Use};
-use crate::agent::ModelType;
 use crate::ingestion::{LocalSource, Source};
+use crate::model_type::ModelType;
 use crate::tool::{HeaderScheme, Method, SecretHeader, ToolSpec, ToolType};
 
 /// The key of the Secret that models are asked with.

@@ -6,8 +6,8 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::ModelType;
 use crate::ingestion::Source;
+use crate::model_type::ModelType;
 use crate::tool::ToolSpec;
 
 fn integration(spec: &str) -> Integration {
