@@ -11,8 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::canary::{Canary, CanaryStatus, Expose};
+use crate::model_type::{JUDGE_PATTERN, MODEL_PATTERN};
 use crate::words::words;
 use crate::{labels, schema};
+
+pub use crate::model_type::ModelType;
 
 /// An AI agent: a model, its instructions, and what it may use. Slipway runs it as a Deployment behind a Service of the same name.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -114,7 +117,7 @@ pub struct AgentSpec {
 
     /// A cheaper model for work behind the scenes (memory, suggestions, titles), as provider:model_id. Empty means the main model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = r"^((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):.+)?$"))]
+    #[schemars(length(max = 256), regex(pattern = MODEL_PATTERN))]
     pub background_model: Option<String>,
 
     /// The instructions that every conversation begins with. At most 120 KiB reach the agent.
@@ -216,7 +219,7 @@ pub struct AgentSpec {
 
     /// The model that judges the agent's answers in evaluations, as provider:/model. Its key comes from the Secrets of the agent. Left out: words are compared, which passes no gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
+    #[schemars(length(max = 256), regex(pattern = JUDGE_PATTERN))]
     pub judge_model: Option<String>,
 
     /// How many percent of the agent's answers to people are scored after they were given, by the scorers of governance.riskProfile that need no expected answer, 0 to 100. It takes storage postgresql, and the platform bounds how many answers a day. Default 0.
@@ -519,18 +522,6 @@ words!(
 words!(
     /// Who may ask an agent on its port.
     Access { Platform = "platform" }
-);
-words!(
-    /// The provider of a model.
-    ModelType {
-        Stub = "stub",
-        Ollama = "ollama",
-        Openai = "openai",
-        Anthropic = "anthropic",
-        GoogleAi = "google-ai",
-        VertexAi = "vertex-ai",
-        Bedrock = "bedrock",
-    }
 );
 words!(
     /// Where an agent keeps conversations and memories.

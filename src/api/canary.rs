@@ -9,7 +9,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Access, Channel, Framework, Governance, ModelType, PodTemplate, Resources, Storage, Strategy, SuggestionsProvider};
+use crate::agent::{Access, Channel, Framework, Governance, PodTemplate, Resources, Storage, Strategy, SuggestionsProvider};
+use crate::model_type::{JUDGE_PATTERN, MODEL_PATTERN, ModelType};
 use crate::schema;
 use crate::words::words;
 
@@ -98,7 +99,7 @@ pub struct AgentOverrides {
     pub model_integration: Option<String>,
     /// As spec.backgroundModel of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = r"^((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):.+)?$"))]
+    #[schemars(length(max = 256), regex(pattern = MODEL_PATTERN))]
     pub background_model: Option<String>,
     /// As spec.storage of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +155,7 @@ pub struct AgentOverrides {
     pub suggestions: Option<String>,
     /// As spec.judgeModel of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
+    #[schemars(length(max = 256), regex(pattern = JUDGE_PATTERN))]
     pub judge_model: Option<String>,
     /// As spec.evalSampleRate of the Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -25,77 +25,131 @@ pub const SKILLS_FOLDER: &str = "/var/run/slipway/skills";
 /// Linux allows 128 KiB for one variable; this leaves room for its name.
 pub const VARIABLE_MAX: usize = 120 * 1024;
 
-pub const CHANNEL: &str = "RUNTIME_CHANNEL";
-pub const STRATEGY: &str = "RUNTIME_STRATEGY";
-pub const MODEL_TYPE: &str = "RUNTIME_MODEL_TYPE";
-pub const MODEL_ID: &str = "RUNTIME_MODEL_ID";
-/// The server of the agent's own models of the provider in [`MODEL_TYPE`], where the Agent names an integration for them. Judges are
-/// not asked there.
-pub const MODEL_BASE_URL: &str = "RUNTIME_MODEL_BASE_URL";
-/// The key there. With [`MODEL_BASE_URL`] no other key counts.
-pub const MODEL_API_KEY: &str = "RUNTIME_MODEL_API_KEY";
-pub const BACKGROUND_MODEL: &str = "RUNTIME_BACKGROUND_MODEL";
-pub const SYSTEM_PROMPT: &str = "RUNTIME_SYSTEM_PROMPT";
-pub const STORAGE: &str = "RUNTIME_STORAGE";
-pub const DATABASE_URL: &str = "RUNTIME_DATABASE_URL";
-pub const DATABASE_USER: &str = "RUNTIME_DATABASE_USER";
-pub const DATABASE_PASSWORD: &str = "RUNTIME_DATABASE_PASSWORD";
-pub const TOOLS: &str = "RUNTIME_TOOLS";
-/// JSON object: tool → digest of the approved list of the server that it stands for. See [`ToolConfig::tools_digest`].
-pub const TOOL_DIGESTS: &str = "RUNTIME_TOOL_DIGESTS";
-pub const SKILLS: &str = "RUNTIME_SKILLS";
-pub const GUARDS: &str = "RUNTIME_GUARDS";
-/// JSON array of the policies that the agent names: ids of the file in [`POLICIES_FILE`], or whole policies. Not set: the file's
-/// defaults.
-pub const POLICIES: &str = "RUNTIME_POLICIES";
-/// The path of the team's policies, [`policies::PATH`].
-pub const POLICIES_FILE: &str = "RUNTIME_POLICIES_FILE";
-pub const EMBEDDING_MODEL: &str = "RUNTIME_EMBEDDING_MODEL";
-pub const EGRESS_ALLOW: &str = "RUNTIME_EGRESS_ALLOW";
-pub const EGRESS_PROXY: &str = "RUNTIME_EGRESS_PROXY";
-pub const SEARCH_URL: &str = "RUNTIME_SEARCH_URL";
-pub const PLATFORM_URL: &str = "RUNTIME_PLATFORM_URL";
-pub const CONTROL_PUBLIC_KEY: &str = "RUNTIME_CONTROL_PUBLIC_KEY";
-/// `platform`, or not set.
-pub const ACCESS: &str = "RUNTIME_ACCESS";
-pub const ACCESS_PUBLIC_KEY: &str = "RUNTIME_ACCESS_PUBLIC_KEY";
-pub const RUN_HASH: &str = "RUNTIME_RUN_HASH";
-pub const MLFLOW_URI: &str = "RUNTIME_MLFLOW_URI";
-pub const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-pub const OTEL_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
-pub const DATABASE_MIGRATE: &str = "RUNTIME_DATABASE_MIGRATE";
-pub const DATABASE_PREPARED_STATEMENTS: &str = "RUNTIME_DATABASE_PREPARED_STATEMENTS";
-pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
-/// The database of chunks, for workers and ingestions.
-pub const KNOWLEDGE_URL: &str = "SLIPWAY_KNOWLEDGE_URL";
-pub const INGESTION: &str = "SLIPWAY_INGESTION";
-/// JSON of a [`crate::worker::ProbeRequest`] without credentials: what a Job looks for on the team's volume.
-pub const PROBE: &str = "SLIPWAY_PROBE";
+/// Declares the names of variables, and [`ALL`] of them.
+macro_rules! variables {
+    ($($(#[$meta:meta])* $name:ident = $word:literal;)+) => {
+        $($(#[$meta])* pub const $name: &str = $word;)+
+
+        /// The variables of the contract.
+        pub const ALL: &[&str] = &[$($name),+];
+    };
+}
+
+variables! {
+    CHANNEL = "RUNTIME_CHANNEL";
+    STRATEGY = "RUNTIME_STRATEGY";
+    MODEL_TYPE = "RUNTIME_MODEL_TYPE";
+    MODEL_ID = "RUNTIME_MODEL_ID";
+    /// The server of the agent's own models of the provider in [`MODEL_TYPE`], where the Agent names an integration for them. Judges are
+    /// not asked there.
+    MODEL_BASE_URL = "RUNTIME_MODEL_BASE_URL";
+    /// The key there. With [`MODEL_BASE_URL`] no other key counts.
+    MODEL_API_KEY = "RUNTIME_MODEL_API_KEY";
+    BACKGROUND_MODEL = "RUNTIME_BACKGROUND_MODEL";
+    SYSTEM_PROMPT = "RUNTIME_SYSTEM_PROMPT";
+    STORAGE = "RUNTIME_STORAGE";
+    DATABASE_URL = "RUNTIME_DATABASE_URL";
+    DATABASE_USER = "RUNTIME_DATABASE_USER";
+    DATABASE_PASSWORD = "RUNTIME_DATABASE_PASSWORD";
+    TOOLS = "RUNTIME_TOOLS";
+    /// JSON object: tool → digest of the approved list of the server that it stands for. See [`ToolConfig::tools_digest`].
+    TOOL_DIGESTS = "RUNTIME_TOOL_DIGESTS";
+    SKILLS = "RUNTIME_SKILLS";
+    GUARDS = "RUNTIME_GUARDS";
+    /// JSON array of the policies that the agent names: ids of the file in [`POLICIES_FILE`], or whole policies. Not set: the file's
+    /// defaults.
+    POLICIES = "RUNTIME_POLICIES";
+    /// The path of the team's policies, [`policies::PATH`].
+    POLICIES_FILE = "RUNTIME_POLICIES_FILE";
+    EMBEDDING_MODEL = "RUNTIME_EMBEDDING_MODEL";
+    EGRESS_ALLOW = "RUNTIME_EGRESS_ALLOW";
+    EGRESS_PROXY = "RUNTIME_EGRESS_PROXY";
+    SEARCH_URL = "RUNTIME_SEARCH_URL";
+    PLATFORM_URL = "RUNTIME_PLATFORM_URL";
+    CONTROL_PUBLIC_KEY = "RUNTIME_CONTROL_PUBLIC_KEY";
+    /// `platform`, or not set.
+    ACCESS = "RUNTIME_ACCESS";
+    ACCESS_PUBLIC_KEY = "RUNTIME_ACCESS_PUBLIC_KEY";
+    RUN_HASH = "RUNTIME_RUN_HASH";
+    MLFLOW_URI = "RUNTIME_MLFLOW_URI";
+    OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    OTEL_ATTRIBUTES = "OTEL_RESOURCE_ATTRIBUTES";
+    DATABASE_MIGRATE = "RUNTIME_DATABASE_MIGRATE";
+    DATABASE_PREPARED_STATEMENTS = "RUNTIME_DATABASE_PREPARED_STATEMENTS";
+    KNOWLEDGE_BASES = "RUNTIME_KNOWLEDGE_BASES";
+    /// The database of chunks, for workers and ingestions.
+    KNOWLEDGE_URL = "SLIPWAY_KNOWLEDGE_URL";
+    INGESTION = "SLIPWAY_INGESTION";
+    /// JSON of a [`crate::worker::ProbeRequest`] without credentials: what a Job looks for on the team's volume.
+    PROBE = "SLIPWAY_PROBE";
+    /// Percent of answers that are scored; set together with the next three, and only where answers are stored.
+    EVAL_SAMPLE_RATE = "RUNTIME_EVAL_SAMPLE_RATE";
+    EVAL_SAMPLES_PER_DAY = "RUNTIME_EVAL_SAMPLES_PER_DAY";
+    RISK_PROFILE = "RUNTIME_RISK_PROFILE";
+    JUDGE_MODEL = "RUNTIME_JUDGE_MODEL";
+    /// `true`: the pod is no agent. It puts the cases of an evaluation to an agent with an image of its own, and scores the answers.
+    EVALUATOR = "RUNTIME_EVALUATOR";
+    /// `provider:model_id` of that agent, by which its answers are priced.
+    EVALUATED_MODEL = "RUNTIME_EVALUATED_MODEL";
+    SUGGESTIONS_PROVIDER = "RUNTIME_SUGGESTIONS_PROVIDER";
+    SUGGESTIONS = "RUNTIME_SUGGESTIONS";
+    AGENT_ID = "RUNTIME_AGENT_ID";
+    AGENT_NAME = "RUNTIME_AGENT_NAME";
+    TEAM = "RUNTIME_TEAM";
+    TRACK = "RUNTIME_TRACK";
+    OLLAMA_BASE_URL = "OLLAMA_BASE_URL";
+    PGSSLMODE = "PGSSLMODE";
+    GOOGLE_APPLICATION_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS";
+}
+
+/// The variables that an agent with an image of its own and its evaluator have alike.
+pub const EVALUATOR_SHARED: [&str; 9] =
+    [AGENT_ID, AGENT_NAME, TEAM, TRACK, GUARDS, POLICIES, OLLAMA_BASE_URL, PLATFORM_URL, CONTROL_PUBLIC_KEY];
+
+/// The variables that an evaluator has empty. They would make an agent of it, have it report elsewhere, or change how it reaches the
+/// database, and a Secret of the team may hold the names. Of the others it has values of its own.
+pub const EVALUATOR_UNSET: [&str; 32] = [
+    CHANNEL,
+    STRATEGY,
+    MODEL_TYPE,
+    MODEL_ID,
+    MODEL_BASE_URL,
+    MODEL_API_KEY,
+    BACKGROUND_MODEL,
+    EMBEDDING_MODEL,
+    SYSTEM_PROMPT,
+    SUGGESTIONS,
+    SUGGESTIONS_PROVIDER,
+    TOOLS,
+    TOOL_DIGESTS,
+    SKILLS,
+    KNOWLEDGE_BASES,
+    EGRESS_ALLOW,
+    EGRESS_PROXY,
+    SEARCH_URL,
+    EVAL_SAMPLE_RATE,
+    EVAL_SAMPLES_PER_DAY,
+    RISK_PROFILE,
+    JUDGE_MODEL,
+    ACCESS,
+    ACCESS_PUBLIC_KEY,
+    RUN_HASH,
+    DATABASE_USER,
+    DATABASE_PASSWORD,
+    DATABASE_MIGRATE,
+    PGSSLMODE,
+    OTLP_ENDPOINT,
+    OTEL_ATTRIBUTES,
+    MLFLOW_URI,
+];
+
 /// The source that uploaded files belong to. A file takes the place of an earlier one of its name, so that they are read one after
 /// the other.
 pub const UPLOADS: &str = "uploads";
-/// Percent of answers that are scored; set together with the next three, and only where answers are stored.
-pub const EVAL_SAMPLE_RATE: &str = "RUNTIME_EVAL_SAMPLE_RATE";
-pub const EVAL_SAMPLES_PER_DAY: &str = "RUNTIME_EVAL_SAMPLES_PER_DAY";
-pub const RISK_PROFILE: &str = "RUNTIME_RISK_PROFILE";
-pub const JUDGE_MODEL: &str = "RUNTIME_JUDGE_MODEL";
-/// `true`: the pod is no agent. It puts the cases of an evaluation to an agent with an image of its own, and scores the answers.
-pub const EVALUATOR: &str = "RUNTIME_EVALUATOR";
-/// `provider:model_id` of that agent, by which its answers are priced.
-pub const EVALUATED_MODEL: &str = "RUNTIME_EVALUATED_MODEL";
 /// On what an evaluator asks an agent: the id of the run.
 pub const EVALUATION_HEADER: &str = "x-slipway-evaluation";
 /// On a stream of an agent: of what its events tell whenever there is something to tell, `tools` and `sources`, separated by commas.
 pub const EVENTS_HEADER: &str = "x-slipway-events";
-pub const SUGGESTIONS_PROVIDER: &str = "RUNTIME_SUGGESTIONS_PROVIDER";
-pub const SUGGESTIONS: &str = "RUNTIME_SUGGESTIONS";
-pub const AGENT_ID: &str = "RUNTIME_AGENT_ID";
-pub const AGENT_NAME: &str = "RUNTIME_AGENT_NAME";
-pub const TEAM: &str = "RUNTIME_TEAM";
-pub const TRACK: &str = "RUNTIME_TRACK";
-pub const OLLAMA_BASE_URL: &str = "OLLAMA_BASE_URL";
-pub const PGSSLMODE: &str = "PGSSLMODE";
-pub const GOOGLE_APPLICATION_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 /// The models of the provider stub.
 pub const STUB_MODELS: [&str; 2] = ["stub-echo", "stub-script"];

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::RiskProfile;
+use crate::model_type::JUDGE_PATTERN;
 use crate::schema;
 use crate::words::words;
 
@@ -80,7 +81,7 @@ pub struct EvaluationRunSpec {
 
     /// The model that judges answers, as provider:/model. Default is the agent's judgeModel; without one a comparison of words judges, and the run says heuristic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
+    #[schemars(length(max = 256), regex(pattern = JUDGE_PATTERN))]
     pub judge_model: Option<String>,
 
     /// The scorers to use. Default is those of the risk profile.

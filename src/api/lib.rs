@@ -21,6 +21,7 @@ pub mod integration;
 pub mod knowledge_base;
 pub mod labels;
 pub mod mirror;
+mod model_type;
 pub mod names;
 pub mod platform;
 pub mod release;
@@ -43,6 +44,7 @@ pub use guardrail_policy::{GuardrailPolicy, GuardrailPolicySpec, GuardrailPolicy
 pub use ingestion::{Ingestion, IngestionSpec, IngestionStatus};
 pub use integration::{Integration, IntegrationSpec, IntegrationStatus};
 pub use knowledge_base::{KnowledgeBase, KnowledgeBaseSpec, KnowledgeBaseStatus};
+pub use model_type::ModelType;
 pub use release::{AgentRelease, AgentReleaseSpec, AgentReleaseStatus, ReleasePhase};
 pub use skill::{Skill, SkillSpec, SkillStatus};
 pub use team::{Team, TeamSpec, TeamStatus};

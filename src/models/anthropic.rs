@@ -9,7 +9,7 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
-use crate::settings::{self, ProviderVariables, Variables};
+use crate::provider_settings::{self, ProviderVariables, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
@@ -25,9 +25,9 @@ pub(crate) struct Anthropic {
 
 impl Anthropic {
     pub(crate) fn open(id: &str, place: ProviderVariables, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let base = settings::base(variables, place.base, "https://api.anthropic.com")?;
-        let key = settings::key(variables, &[place.key], "")?;
-        Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key, place })
+        let base = provider_settings::base(variables, place.base, "https://api.anthropic.com")?;
+        let key = provider_settings::key(variables, &[place.key], "")?;
+        Ok(Self { id: id.to_owned(), url: provider_settings::under(&base, "v1/messages")?, key, place })
     }
 
     fn body(&self, request: &ModelRequest) -> Value {

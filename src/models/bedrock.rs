@@ -11,7 +11,7 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::{FaultKind, ModelFault};
 use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
@@ -33,15 +33,15 @@ enum Access {
 
 impl Bedrock {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let place = match settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
+        let place = match provider_settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
             None => None,
             Some((_, region)) => {
-                let default = format!("https://bedrock-runtime.{}.amazonaws.com", settings::segment(&region));
-                let base = settings::base(variables, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME", &default)?;
-                Some((settings::under(&base, &format!("model/{}/converse-stream", settings::segment(id)))?, region))
+                let default = format!("https://bedrock-runtime.{}.amazonaws.com", provider_settings::segment(&region));
+                let base = provider_settings::base(variables, "AWS_ENDPOINT_URL_BEDROCK_RUNTIME", &default)?;
+                Some((provider_settings::under(&base, &format!("model/{}/converse-stream", provider_settings::segment(id)))?, region))
             }
         };
-        let access = match settings::key(variables, &["AWS_BEARER_TOKEN_BEDROCK"], "Bearer ")? {
+        let access = match provider_settings::key(variables, &["AWS_BEARER_TOKEN_BEDROCK"], "Bearer ")? {
             Some(token) => Some(Access::Token(token)),
             None => AwsCredentials::of(variables)?.map(Access::Signed),
         };
@@ -116,14 +116,14 @@ impl ProviderApi for Bedrock {
             })?;
             let mut call = ProviderCall::json(url.clone(), &body(request));
             match &self.access {
-                None => return Err(settings::missing(NO_CREDENTIALS)),
+                None => return Err(provider_settings::missing(NO_CREDENTIALS)),
                 Some(Access::Token(token)) => call = call.header("authorization", token.clone()),
                 Some(Access::Signed(credentials)) => {
                     let keys = credentials.keys().await?;
                     let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
                     let scope = Scope { region, service: "bedrock", time: &time };
                     for (name, value) in aws::sign(url, &call.body, &keys, &scope) {
-                        let mut value = settings::secret(&value, "the AWS credentials")?;
+                        let mut value = provider_settings::secret(&value, "the AWS credentials")?;
                         value.set_sensitive(matches!(name, "authorization" | "x-amz-security-token"));
                         call.headers.insert(HeaderName::from_static(name), value);
                     }

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, OnceCell};
 use url::{Url, form_urlencoded};
 
 use crate::fault::{FaultKind, ModelFault};
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::{ProviderCall, Transport, TransportLimits};
 use account::Account;
 use federation::Federation;
@@ -51,7 +51,7 @@ impl fmt::Debug for GoogleCredentials {
 
 impl GoogleCredentials {
     pub(crate) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let source = match settings::first(variables, &[FILE_VARIABLE]) {
+        let source = match provider_settings::first(variables, &[FILE_VARIABLE]) {
             Some((_, path)) => CredentialSource::File(path.into()),
             None => CredentialSource::Metadata(Metadata::of(variables)?),
         };
@@ -80,7 +80,7 @@ impl GoogleCredentials {
             },
         };
         let token = answer["access_token"].as_str().ok_or_else(|| nonsense("no access_token"))?;
-        let token = settings::secret(&format!("Bearer {token}"), "Google's access token")?;
+        let token = provider_settings::secret(&format!("Bearer {token}"), "Google's access token")?;
         // Limited to a day.
         let seconds = answer["expires_in"].as_u64().unwrap_or_default().min(86_400);
         let until = Instant::now() + Duration::from_secs(seconds).saturating_sub(EXPIRY_MARGIN);

@@ -7,7 +7,7 @@ use crate::exchange::{EventReader, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::gemini;
 use crate::message::ModelRequest;
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::Framing;
 
@@ -19,16 +19,17 @@ pub(crate) struct GoogleAi {
 
 impl GoogleAi {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let base = settings::base(variables, "GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")?;
-        let url = settings::under(&base, &format!("v1beta/models/{}:streamGenerateContent?alt=sse", settings::segment(id)))?;
-        Ok(Self { id: id.to_owned(), url, key: settings::key(variables, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "")? })
+        let base = provider_settings::base(variables, "GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")?;
+        let url =
+            provider_settings::under(&base, &format!("v1beta/models/{}:streamGenerateContent?alt=sse", provider_settings::segment(id)))?;
+        Ok(Self { id: id.to_owned(), url, key: provider_settings::key(variables, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "")? })
     }
 }
 
 impl ProviderApi for GoogleAi {
     fn write<'a>(&'a self, request: &'a ModelRequest) -> WriteFuture<'a> {
         Box::pin(async move {
-            let key = self.key.clone().ok_or_else(|| settings::missing("GOOGLE_API_KEY"))?;
+            let key = self.key.clone().ok_or_else(|| provider_settings::missing("GOOGLE_API_KEY"))?;
             Ok(ProviderCall::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
         })
     }

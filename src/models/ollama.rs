@@ -10,7 +10,7 @@ use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture}
 use crate::fault::ModelFault;
 use crate::message::{Content, Message, ModelRequest, Role, ToolCall};
 use crate::openai;
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
@@ -22,8 +22,8 @@ pub(crate) struct Ollama {
 
 impl Ollama {
     pub(crate) fn open(id: &str, window: u32, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let base = settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
-        Ok(Self { id: id.to_owned(), url: settings::under(&base, "api/chat")?, window })
+        let base = provider_settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
+        Ok(Self { id: id.to_owned(), url: provider_settings::under(&base, "api/chat")?, window })
     }
 
     fn body(&self, request: &ModelRequest) -> Value {

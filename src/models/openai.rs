@@ -11,7 +11,7 @@ use crate::draft::{self, Drafts};
 use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::ModelFault;
 use crate::message::{Content, Message, ModelRequest, Role, ToolSpec};
-use crate::settings::{self, ProviderVariables, Variables};
+use crate::provider_settings::{self, ProviderVariables, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::{Event, Framing};
 
@@ -29,10 +29,10 @@ pub(crate) struct OpenAi {
 
 impl OpenAi {
     pub(crate) fn open(id: &str, place: ProviderVariables, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let base = settings::base(variables, place.base, DEFAULT_BASE)?;
+        let base = provider_settings::base(variables, place.base, DEFAULT_BASE)?;
         let own = base.host_str() == Some("api.openai.com");
-        let key = settings::key(variables, &[place.key], "Bearer ")?;
-        Ok(Self { id: id.to_owned(), url: settings::under(&base, "chat/completions")?, key, place, own })
+        let key = provider_settings::key(variables, &[place.key], "Bearer ")?;
+        Ok(Self { id: id.to_owned(), url: provider_settings::under(&base, "chat/completions")?, key, place, own })
     }
 
     fn body(&self, request: &ModelRequest) -> Value {

@@ -23,18 +23,31 @@ mod tests {
     #[test]
     fn every_provider_has_a_model_of_known_price() {
         let usage = Usage { input_tokens: 1000, output_tokens: 1000, cached_input_tokens: 0 };
-        for (provider, id, is_free) in [
-            (Provider::Stub, "stub-echo", true),
-            (Provider::Ollama, "llama3.2", true),
-            (Provider::OpenAi, "gpt-4o", false),
-            (Provider::Anthropic, "claude-sonnet-4", false),
-            (Provider::GoogleAi, "gemini-2.5-flash", false),
-            (Provider::VertexAi, "gemini-2.5-flash", false),
-            (Provider::Bedrock, "amazon.nova-micro-v1:0", false),
-        ] {
+        for provider in Provider::ALL {
+            let (id, is_free) = match provider {
+                Provider::Stub => ("stub-echo", true),
+                Provider::Ollama => ("llama3.2", true),
+                Provider::OpenAi => ("gpt-4o", false),
+                Provider::Anthropic => ("claude-sonnet-4", false),
+                Provider::GoogleAi | Provider::VertexAi => ("gemini-2.5-flash", false),
+                Provider::Bedrock => ("amazon.nova-micro-v1:0", false),
+            };
             let cost = cost(provider, id, &usage).unwrap();
             assert_eq!(cost <= 0.0, is_free, "{provider} {id}: {cost}");
         }
         assert_eq!(cost(Provider::OpenAi, "my-own-model", &usage), None);
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_found_by_a_provider() {
+        let table: serde_json::Value = serde_json::from_str(include_str!("../prices/prices.json")).unwrap();
+        for row in table["models"].as_array().unwrap() {
+            let (family, id) = (row["provider"].as_str().unwrap(), row["id"].as_str().unwrap());
+            let is_its = |provider: &Provider| {
+                table["families"].get(provider.as_str()).map_or(provider.as_str(), |of| of.as_str().unwrap()) == family
+            };
+            let provider = Provider::ALL.into_iter().find(is_its).unwrap_or_else(|| panic!("{family} {id} belongs to no provider"));
+            assert_eq!(window(provider, id).map(u64::from), row["window"].as_u64(), "{provider} {id}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::fault::{FaultKind, ModelFault};
 use crate::google_ai::GoogleAi;
 use crate::ollama::Ollama;
 use crate::openai::{self, OpenAi};
-use crate::settings::{self, ProviderVariables, Variables};
+use crate::provider_settings::{self, ProviderVariables, Variables};
 use crate::stub;
 use crate::transport::{Transport, TransportLimits};
 use crate::vertex_ai::VertexAi;
@@ -75,11 +75,11 @@ pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<Str
 /// it gives beside it and no other. Other callers of a model, such as a judge, `open` it.
 pub fn open_own(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, ModelFault> {
     let place = ProviderVariables::INTEGRATION;
-    if settings::first(variables, &[place.base]).is_none() {
+    if provider_settings::first(variables, &[place.base]).is_none() {
         return open(provider, id, variables);
     }
     let factory = || -> Result<_, ModelFault> {
-        let (window, limits) = (settings::window(variables, provider, id)?, limits(provider, variables)?);
+        let (window, limits) = (provider_settings::window(variables, provider, id)?, limits(provider, variables)?);
         Ok(ModelFactory { provider, id, window, limits })
     };
     match provider {
@@ -96,7 +96,7 @@ pub(crate) fn open_with_limits(
     id: &str,
     variables: Variables<'_>,
 ) -> Result<Box<dyn Model>, ModelFault> {
-    let window = settings::window(variables, provider, id)?;
+    let window = provider_settings::window(variables, provider, id)?;
     let opening = ModelFactory { provider, id, window, limits };
     match provider {
         Provider::Stub => stub::open(id, window),
@@ -136,7 +136,7 @@ fn limits(provider: Provider, variables: Variables<'_>) -> Result<TransportLimit
         // A local server may load tens of gigabytes before the first byte.
         limits.first_byte *= 2;
     }
-    if let Some((_, text)) = settings::first(variables, &[TIMEOUT_VARIABLE]) {
+    if let Some((_, text)) = provider_settings::first(variables, &[TIMEOUT_VARIABLE]) {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 86_400.0).ok_or_else(|| {
             ModelFault::new(FaultKind::Misconfigured, format!("{TIMEOUT_VARIABLE} is `{text}`; it takes a number of seconds, up to a day"))
         })?;

@@ -9,7 +9,7 @@ use crate::fault::ModelFault;
 use crate::gemini;
 use crate::google::GoogleCredentials;
 use crate::message::ModelRequest;
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::ProviderCall;
 use crate::wire::Framing;
 
@@ -28,15 +28,15 @@ pub(crate) struct VertexEndpoint {
 
 impl VertexEndpoint {
     pub(crate) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let location =
-            settings::first(variables, &["GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"]).map_or("global".into(), |(_, value)| value);
+        let location = provider_settings::first(variables, &["GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"])
+            .map_or("global".into(), |(_, value)| value);
         let default = if location == "global" {
             "https://aiplatform.googleapis.com".to_owned()
         } else {
-            format!("https://{}-aiplatform.googleapis.com", settings::segment(&location))
+            format!("https://{}-aiplatform.googleapis.com", provider_settings::segment(&location))
         };
-        let base = settings::base(variables, "GOOGLE_VERTEX_BASE_URL", &default)?;
-        Ok(Self { base, project: settings::first(variables, &["GOOGLE_CLOUD_PROJECT"]).map(|(_, value)| value), location })
+        let base = provider_settings::base(variables, "GOOGLE_VERTEX_BASE_URL", &default)?;
+        Ok(Self { base, project: provider_settings::first(variables, &["GOOGLE_CLOUD_PROJECT"]).map(|(_, value)| value), location })
     }
 
     /// The URL of a model's method, such as `predict`.
@@ -45,8 +45,8 @@ impl VertexEndpoint {
             Some(project) => project.clone(),
             None => credentials.project().await?,
         };
-        let [project, location, id] = [project.as_str(), &self.location, id].map(settings::segment);
-        settings::under(&self.base, &format!("v1/projects/{project}/locations/{location}/publishers/google/models/{id}:{method}"))
+        let [project, location, id] = [project.as_str(), &self.location, id].map(provider_settings::segment);
+        provider_settings::under(&self.base, &format!("v1/projects/{project}/locations/{location}/publishers/google/models/{id}:{method}"))
     }
 }
 

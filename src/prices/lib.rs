@@ -4,12 +4,15 @@
 //! The runtime counts cost with it, and the operator reports agents without a price. Provider names are those of an Agent's
 //! `modelType`. No I/O.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Table {
+    /// Provider → the `provider` of its rows, where that is another word.
+    families: BTreeMap<String, String>,
     models: Vec<Row>,
 }
 
@@ -40,7 +43,7 @@ struct Long {
 }
 
 // Empty if the file is malformed, which a test excludes.
-static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or(Table { models: Vec::new() }));
+static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or_default());
 
 /// The tokens of a call. `cached` is the part of `input` that was cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +91,7 @@ fn dollars(tokens: u64, price: f64) -> f64 {
 }
 
 fn find(provider: &str, id: &str) -> Option<&'static Row> {
-    let family = match provider {
-        "openai" => "openai",
-        "anthropic" => "anthropic",
-        "google-ai" | "vertex-ai" => "google",
-        "bedrock" => "bedrock",
-        _ => return None,
-    };
+    let family = TABLE.families.get(provider).map_or(provider, String::as_str);
     let rows = || TABLE.models.iter().filter(|row| row.provider == family);
     let named = |id: &str| rows().filter(|row| is(&row.id, id)).max_by_key(|row| row.id.len());
     named(id).or_else(|| {
@@ -127,6 +124,10 @@ mod tests {
             assert!(price.cached.is_none_or(|cached| cached <= price.input), "{}", row.id);
             assert!(row.window.is_none_or(|window| (4_000..=20_000_000).contains(&window)), "{}", row.id);
             assert!(table.models[..at].iter().all(|other| (&other.provider, &other.id) != (&row.provider, &row.id)), "{} twice", row.id);
+        }
+        for (provider, family) in &table.families {
+            assert!(table.models.iter().any(|row| row.provider == *family), "{provider} has no rows");
+            assert!(table.models.iter().all(|row| row.provider != *provider), "rows of {provider} are not found; they belong to {family}");
         }
     }
 

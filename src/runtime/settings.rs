@@ -340,7 +340,7 @@ fn strategy<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Strategy {
 
 fn model<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> ModelId {
     let faults = form.faults.len();
-    let provider = form.choice("RUNTIME_MODEL_TYPE", &["stub", "ollama", "openai", "anthropic", "google-ai", "vertex-ai", "bedrock"]);
+    let provider = form.choice("RUNTIME_MODEL_TYPE", &Provider::ALL.map(Provider::as_str));
     let provider = Provider::from_str(provider).unwrap_or(Provider::Stub);
     let id = form.value("RUNTIME_MODEL_ID").or_else(|| default_model(provider).map(str::to_owned));
     if id.is_none() {
@@ -443,6 +443,7 @@ pub(crate) fn read(variables: &[(&str, &str)]) -> Result<Settings, Refusal> {
 mod tests {
     use proptest::prelude::prop;
     use proptest::{prop_assert, proptest};
+    use slipway_api::ModelType;
 
     use super::*;
 
@@ -455,6 +456,12 @@ mod tests {
             assert_eq!((settings.sampling, settings.evaluator), (None, None));
             assert!(settings.control.is_none() && matches!(settings.storage, Storage::Memory));
         }
+    }
+
+    #[test]
+    fn providers_are_the_model_types_of_an_agent() {
+        let types: Vec<_> = ModelType::ALL.iter().map(|type_| type_.as_str()).collect();
+        assert_eq!(types, Provider::ALL.map(Provider::as_str));
     }
 
     #[test]

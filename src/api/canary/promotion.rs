@@ -4,7 +4,8 @@
 //! beforehand what the API server would say of that.
 
 use super::{AgentOverrides, Canary, TRACK_VERSION};
-use crate::agent::{AgentSpec, ModelType, Strategy};
+use crate::agent::{AgentSpec, Strategy};
+use crate::model_type::ModelType;
 
 impl Canary {
     /// The Agent's spec as the canary runs it, but for its replicas.

@@ -3,7 +3,8 @@
 use super::{
     DESCRIPTION_BYTES_MAX, GuardrailPolicySpec, GuardrailRule, Operator, RULES_MAX, RuleType, Severity, TOPIC_WORDS_MAX, VALUE_BYTES_MAX,
 };
-use crate::agent::{Guard, ModelType};
+use crate::agent::Guard;
+use crate::model_type::{ModelType, providers};
 
 pub(super) const NUMBER_OPERATORS: &str = "operator: max_tokens, max_latency, max_cost_per_day and max_requests_per_minute take lt or lte";
 pub(super) const LIST_OPERATORS: &str = "operator: blocked_topics, denied_tools and required_guards take contains";
@@ -30,8 +31,13 @@ pub(super) const DOLLARS_PATTERN: &str = "^(0|[1-9][0-9]{0,8})([.][0-9]{1,6})?$"
 /// A topic without a word is found in no text, and runtimes refuse it. They take some characters more for letters than this does.
 pub(super) const TOPICS_PATTERN: &str = r"^[^,\p{Cc}]*[\p{L}\p{N}][^,\p{Cc}]*(,[^,\p{Cc}]*[\p{L}\p{N}][^,\p{Cc}]*)*$";
 pub(super) const TOOLS_PATTERN: &str = "^ *[A-Za-z0-9_-]{1,64} *(, *[A-Za-z0-9_-]{1,64} *)*$";
-/// A model's id may have colons, as `llama3:8b` has.
-pub(super) const MODELS_PATTERN: &str = r"^ *((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):[*]|([^,*\p{Z}\p{Cc}]*[^,*:\p{Z}\p{Cc}])) *(, *((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):[*]|([^,*\p{Z}\p{Cc}]*[^,*:\p{Z}\p{Cc}])) *)*$";
+/// All models of a provider, or one. A model's id may have colons, as `llama3:8b` has.
+macro_rules! model {
+    () => {
+        concat!("((", providers!(), r"):[*]|([^,*\p{Z}\p{Cc}]*[^,*:\p{Z}\p{Cc}]))")
+    };
+}
+pub(super) const MODELS_PATTERN: &str = concat!("^ *", model!(), " *(, *", model!(), " *)*$");
 pub(super) const GUARDS_PATTERN: &str = "^ *(pii-detection|secrets-scanner|prompt-injection|blocked-topics|max-tokens|rate-limit|spend-limit) *(, *(pii-detection|secrets-scanner|prompt-injection|blocked-topics|max-tokens|rate-limit|spend-limit) *)*$";
 
 /// The API server's rule that the values of these types match the pattern.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::contract::policies::{self, PolicyConfig, PolicyFile};
+use crate::model_type::ModelType;
 
 fn rule(type_: RuleType, operator: &str, value: &str) -> GuardrailRule {
     let operator = Operator::ALL.iter().copied().find(|known| known.as_str() == operator).unwrap();
@@ -114,6 +115,13 @@ fn values_have_the_form_of_their_type() {
     assert_eq!(rule(BlockedTopics, "contains", &format!("{}c", "a b,".repeat(100))).fault(), None, "each topic by itself");
     assert_eq!(rule(BlockedTopics, "contains", &format!("{long}x")).fault(), Some(rules::VALUE_BYTES));
     assert_eq!(rule(BlockedTopics, "contains", &"ä".repeat(1025)).fault(), Some(rules::VALUE_BYTES));
+}
+
+#[test]
+fn the_fault_of_allowed_models_names_every_provider() {
+    let words: Vec<_> = ModelType::ALL.iter().map(|provider| provider.as_str()).collect();
+    let (last, others) = words.split_last().unwrap();
+    assert!(rules::MODELS.ends_with(&format!(" {} and {last}", others.join(", "))), "{}", rules::MODELS);
 }
 
 #[test]

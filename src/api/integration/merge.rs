@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Integration, IntegrationType, Use};
-use crate::agent::ModelType;
+use crate::model_type::ModelType;
 use crate::source::{LocalSource, Source};
 use crate::tool::{HeaderScheme, Method, SecretHeader, ToolSpec, ToolType};
 

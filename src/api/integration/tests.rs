@@ -6,7 +6,7 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::ModelType;
+use crate::model_type::ModelType;
 use crate::source::Source;
 use crate::tool::ToolSpec;
 

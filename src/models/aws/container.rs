@@ -11,7 +11,7 @@ use super::credentials::{issued, read};
 use super::sign::AwsKeys;
 use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::CredentialService;
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 
 const ADDRESS_VARIABLE: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
 const FILE_VARIABLE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
@@ -30,7 +30,7 @@ pub(crate) struct Container {
 
 impl Container {
     pub(super) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
-        let Some((_, address)) = settings::first(variables, &[ADDRESS_VARIABLE]) else { return Ok(None) };
+        let Some((_, address)) = provider_settings::first(variables, &[ADDRESS_VARIABLE]) else { return Ok(None) };
         let url = Url::parse(&address).ok().filter(is_agent).ok_or_else(|| {
             let places = AGENT_ADDRESSES.join(", ");
             let message = format!(
@@ -38,15 +38,15 @@ impl Container {
             );
             ModelFault::new(FaultKind::Misconfigured, message)
         })?;
-        let file = settings::first(variables, &[FILE_VARIABLE]).map(|(_, file)| file);
-        Ok(Some(Self { url, file, token: settings::key(variables, &[TOKEN_VARIABLE], "")?, issuer: CredentialService::new(true) }))
+        let file = provider_settings::first(variables, &[FILE_VARIABLE]).map(|(_, file)| file);
+        Ok(Some(Self { url, file, token: provider_settings::key(variables, &[TOKEN_VARIABLE], "")?, issuer: CredentialService::new(true) }))
     }
 
     pub(super) async fn keys(&self) -> Result<(AwsKeys, Timestamp), ModelFault> {
         let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
         // Read each time, because the cluster rotates it.
         let token = match &self.file {
-            Some(file) => Some(settings::secret(&read(FILE_VARIABLE, file)?, FILE_VARIABLE)?),
+            Some(file) => Some(provider_settings::secret(&read(FILE_VARIABLE, file)?, FILE_VARIABLE)?),
             None => self.token.clone(),
         };
         headers.extend(token.map(|token| (AUTHORIZATION, token)));

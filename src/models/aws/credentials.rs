@@ -10,7 +10,7 @@ use super::container::Container;
 use super::sign::AwsKeys;
 use super::web_identity::WebIdentity;
 use crate::fault::{FaultKind, ModelFault};
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 
 const ID_VARIABLE: &str = "AWS_ACCESS_KEY_ID";
 const SECRET_VARIABLE: &str = "AWS_SECRET_ACCESS_KEY";
@@ -44,7 +44,7 @@ struct CachedKeys {
 impl AwsCredentials {
     /// The first configured source, in the order of AWS's own libraries.
     pub(crate) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
-        let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
+        let value = |name| provider_settings::first(variables, &[name]).map(|(_, value)| value);
         let source = match (value(ID_VARIABLE), value(SECRET_VARIABLE)) {
             (Some(id), Some(secret)) => return Ok(Some(Self::Fixed(Arc::new(AwsKeys { id, secret, session: value(SESSION_VARIABLE) })))),
             (Some(_), None) => return Err(half(ID_VARIABLE, SECRET_VARIABLE)),

@@ -10,7 +10,7 @@ use super::credentials::{half, issued, read};
 use super::sign::AwsKeys;
 use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::{CredentialResponse, CredentialService};
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 
 const FILE_VARIABLE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
 const ROLE_VARIABLE: &str = "AWS_ROLE_ARN";
@@ -31,18 +31,18 @@ pub(crate) struct WebIdentity {
 
 impl WebIdentity {
     pub(super) fn of(variables: Variables<'_>) -> Result<Option<Self>, ModelFault> {
-        let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
+        let value = |name| provider_settings::first(variables, &[name]).map(|(_, value)| value);
         let (file, role) = match (value(FILE_VARIABLE), value(ROLE_VARIABLE)) {
             (Some(file), Some(role)) => (file, role),
             (Some(_), None) => return Err(half(FILE_VARIABLE, ROLE_VARIABLE)),
             // A role without a token file may be for another program in the pod.
             (None, _) => return Ok(None),
         };
-        let default = match settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
-            Some((_, region)) => format!("https://sts.{}.amazonaws.com", settings::segment(&region)),
+        let default = match provider_settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
+            Some((_, region)) => format!("https://sts.{}.amazonaws.com", provider_settings::segment(&region)),
             None => "https://sts.amazonaws.com".to_owned(),
         };
-        let url = settings::base(variables, ENDPOINT_VARIABLE, &default)?;
+        let url = provider_settings::base(variables, ENDPOINT_VARIABLE, &default)?;
         let session = value(SESSION_VARIABLE).unwrap_or_else(|| "slipway".to_owned());
         Ok(Some(Self { file, role, session, url, issuer: CredentialService::new(false) }))
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::Purpose;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::{FaultKind, ModelFault};
 
 const DEFAULT_FOLDER: &str = "/usr/share/slipway/minilm";
@@ -66,7 +66,7 @@ impl Builtin {
 
 /// The folder with the model's files.
 pub(super) fn folder(variables: Variables<'_>) -> PathBuf {
-    PathBuf::from(settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(DEFAULT_FOLDER.to_owned(), |(_, folder)| folder))
+    PathBuf::from(provider_settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(DEFAULT_FOLDER.to_owned(), |(_, folder)| folder))
 }
 
 impl EmbeddingApi for Builtin {

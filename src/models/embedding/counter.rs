@@ -9,7 +9,7 @@ use tiktoken_rs::CoreBPE;
 use super::builtin;
 use super::catalog::{self, Provider, ResolvedModel, Tokenizer};
 use crate::ModelFault;
-use crate::settings::Variables;
+use crate::provider_settings::Variables;
 use crate::tokens::vocabulary;
 
 /// The tokens of texts for an embedding model, without the special ones. Cheap to clone.

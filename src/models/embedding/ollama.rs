@@ -8,7 +8,7 @@ use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
 use crate::ModelFault;
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::{ProviderCall, Transport, TransportLimits};
 
 /// Ollama computes texts one by one, for all clients; small batches stay below the timeouts.
@@ -22,9 +22,9 @@ pub(super) struct Ollama {
 
 impl Ollama {
     pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let base = settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
+        let base = provider_settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
         let transport = Transport::new("Ollama", &chosen.model, TransportLimits::default());
-        Ok(Self { url: settings::under(&base, "api/embed")?, model: chosen.model.clone(), transport })
+        Ok(Self { url: provider_settings::under(&base, "api/embed")?, model: chosen.model.clone(), transport })
     }
 }
 

@@ -10,7 +10,7 @@ use super::Purpose;
 use super::catalog::ResolvedModel;
 use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers, unreadable};
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 use crate::transport::{ProviderCall, Transport, TransportLimits};
 use crate::{FaultKind, ModelFault};
 
@@ -37,10 +37,10 @@ pub(super) struct OpenAi {
 
 impl OpenAi {
     pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let base = settings::base(variables, "OPENAI_BASE_URL", "https://api.openai.com/v1")?;
+        let base = provider_settings::base(variables, "OPENAI_BASE_URL", "https://api.openai.com/v1")?;
         Ok(Self {
-            url: settings::under(&base, "embeddings")?,
-            key: settings::key(variables, &["OPENAI_API_KEY"], "Bearer ")?,
+            url: provider_settings::under(&base, "embeddings")?,
+            key: provider_settings::key(variables, &["OPENAI_API_KEY"], "Bearer ")?,
             needs_no_key: base.host_str() != Some("api.openai.com"),
             model: chosen.model.clone(),
             shortened: chosen.shortened,
@@ -58,7 +58,7 @@ impl OpenAi {
         match &self.key {
             Some(key) => Ok(call.header("authorization", key.clone())),
             None if self.needs_no_key => Ok(call),
-            None => Err(settings::missing("OPENAI_API_KEY")),
+            None => Err(provider_settings::missing("OPENAI_API_KEY")),
         }
     }
 }

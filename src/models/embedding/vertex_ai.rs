@@ -8,7 +8,7 @@ use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
 use crate::ModelFault;
 use crate::google::GoogleCredentials;
-use crate::settings::Variables;
+use crate::provider_settings::Variables;
 use crate::transport::{ProviderCall, Transport, TransportLimits};
 use crate::vertex_ai::VertexEndpoint;
 

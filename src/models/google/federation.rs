@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{FILE_VARIABLE, SCOPE, form, nonsense, unusable};
 use crate::fault::{FaultKind, ModelFault};
-use crate::settings;
+use crate::provider_settings;
 use crate::transport::{ProviderCall, Transport};
 
 const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
@@ -74,7 +74,7 @@ impl Federation {
         let url = Url::parse(url).map_err(|_| unusable("its service_account_impersonation_url is not a URL"))?;
         let lifetime = format!("{}s", self.service_account_impersonation.token_lifetime_seconds);
         let call = ProviderCall::json(url, &json!({"scope": [SCOPE], "lifetime": lifetime}));
-        let call = call.header("authorization", settings::secret(&format!("Bearer {token}"), "Google's token")?);
+        let call = call.header("authorization", provider_settings::secret(&format!("Bearer {token}"), "Google's token")?);
         let advice = "see that the identity may act as the service account (roles/iam.workloadIdentityUser)";
         let answer = transport.json(&call).await.map_err(|fault| refused(fault, token, advice))?;
         let expires: Timestamp =

@@ -8,7 +8,7 @@ use url::Url;
 use super::nonsense;
 use crate::fault::{FaultKind, ModelFault};
 use crate::issuer::CredentialService;
-use crate::settings::{self, Variables};
+use crate::provider_settings::{self, Variables};
 
 const HOST_VARIABLE: &str = "GCE_METADATA_HOST";
 
@@ -19,7 +19,8 @@ pub(super) struct Metadata {
 
 impl Metadata {
     pub(super) fn of(variables: Variables<'_>) -> Result<Self, ModelFault> {
-        let host = settings::first(variables, &[HOST_VARIABLE]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host);
+        let host =
+            provider_settings::first(variables, &[HOST_VARIABLE]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host);
         if host.contains(['/', '@', ' ']) {
             let message = format!("{HOST_VARIABLE} is `{host}`; it takes a host, and a port if need be");
             return Err(ModelFault::new(FaultKind::Misconfigured, message));

@@ -176,7 +176,67 @@ struct ResolvedForm {
 
 #[cfg(test)]
 mod tests {
+    use kube::CustomResourceExt;
+    use slipway_api::Agent;
+
     use super::*;
+
+    const FULL: &str = "
+name: x
+description: d
+version: '1'
+framework: custom
+strategy: simple
+channel: rest
+modelType: openai
+modelId: m
+modelIntegration: llm
+backgroundModel: m
+systemPrompt: p
+storage: memory
+databaseUrl: d
+databaseCredentialsSecret: c
+tools: [t]
+knowledgeBases: [k]
+skills: [s]
+environment: e
+image: i
+replicas: 2
+suspend: true
+envSecrets: [s]
+credentialSecret: s
+gcpServiceAccount: g
+access: platform
+expose: gateway
+suggestionsProvider: static
+suggestions: '[]'
+judgeModel: 'stub:/stub-echo'
+evalSampleRate: 5
+resources: {requests: {cpu: '1'}, limits: {cpu: '2'}}
+podTemplate: {labels: {a: b}}
+canary: {enabled: true, weight: 10}
+governance:
+  guards: [max-tokens]
+  limits: {maxTokensPerRequest: 5}
+  policies: [default]
+  riskProfile: high
+  evalDataset: d
+  minQualityScore: 80
+";
+
+    /// [`FULL`], which has every field of the Agent's schema.
+    fn full() -> Value {
+        let spec: Value = serde_yaml::from_str(FULL).unwrap();
+        let crd = serde_json::to_value(Agent::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let blocks = ["governance", "resources"].map(|block| (&schema["properties"][block], &spec[block]));
+        for (schema, sample) in [(schema, &spec)].into_iter().chain(blocks) {
+            for name in schema["properties"].as_object().unwrap().keys() {
+                assert!(sample.get(name).is_some(), "the sample lacks {name}");
+            }
+        }
+        spec
+    }
 
     /// Checks that the document has every field of an artifact, recursively.
     fn known(definitions: &Value, schema: &Value, value: &Value, path: &str) {
@@ -196,14 +256,7 @@ mod tests {
 
     #[test]
     fn the_document_knows_every_field_of_an_artifact() {
-        let spec = json!({
-            "name": "x", "framework": "custom", "image": "i", "modelType": "openai", "modelIntegration": "llm", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
-            "credentialSecret": "s", "gcpServiceAccount": "g", "access": "platform", "expose": "gateway", "podTemplate": {"labels": {"a": "b"}}, "systemPrompt": "p",
-            "storage": "memory", "version": "1", "backgroundModel": "m", "databaseUrl": "d", "databaseCredentialsSecret": "c",
-            "suggestionsProvider": "static", "suggestions": "[]", "environment": "e",
-            "governance": {"evalDataset": "d", "limits": {"maxTokensPerRequest": 5}},
-        });
-        let agent = slipway_api::Agent::new("x", serde_json::from_value(spec).unwrap());
+        let agent = Agent::new("x", serde_json::from_value(full()).unwrap());
         let entry: Entry = serde_json::from_value(json!({
             "version": 2, "previous": 1, "status": "archived", "author": "ada", "timestamp": "2026-11-21T12:00:00Z",
             "changelog": "kinder", "checksum": "", "commit": "",

@@ -14,39 +14,6 @@ use crate::worker::escaped;
 /// The name of the container.
 pub(crate) const EVALUATOR: &str = "evaluator";
 
-/// What an agent is told and its evaluator too.
-const TOLD: [&str; 9] = [
-    contract::AGENT_ID,
-    contract::AGENT_NAME,
-    contract::TEAM,
-    contract::TRACK,
-    contract::GUARDS,
-    contract::POLICIES,
-    contract::OLLAMA_BASE_URL,
-    contract::PLATFORM_URL,
-    contract::CONTROL_PUBLIC_KEY,
-];
-/// What would make an agent of it, or have it report elsewhere. A Secret of the team may hold the names.
-const UNSET: [&str; 17] = [
-    contract::CHANNEL,
-    contract::STRATEGY,
-    contract::MODEL_TYPE,
-    contract::MODEL_ID,
-    contract::BACKGROUND_MODEL,
-    contract::EMBEDDING_MODEL,
-    contract::SYSTEM_PROMPT,
-    contract::SUGGESTIONS,
-    contract::SUGGESTIONS_PROVIDER,
-    contract::TOOLS,
-    contract::SKILLS,
-    contract::KNOWLEDGE_BASES,
-    contract::EVAL_SAMPLE_RATE,
-    contract::ACCESS,
-    contract::DATABASE_MIGRATE,
-    contract::OTLP_ENDPOINT,
-    contract::MLFLOW_URI,
-];
-
 /// `model` is the agent's, as `provider:model_id`, if answers can be priced by it. With `persists` results lie in the platform's database.
 pub(in crate::agent) fn pod(plan: &Plan, settings: &Settings, model: Option<String>, persists: bool) -> PodSpec {
     let evaluator = Plan {
@@ -84,8 +51,9 @@ fn confined(container: Container) -> Container {
 
 fn env(plan: &Plan, settings: &Settings, model: Option<String>, persists: bool) -> Vec<Variable> {
     let fixed = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: escaped(value) };
-    let told = |name: &&str| plan.variables.get(*name).map_or_else(|| fixed(name, ""), |value| fixed(name, value));
-    let mut all: Vec<Variable> = TOLD.iter().map(told).chain(UNSET.iter().map(|name| fixed(name, ""))).collect();
+    let shared = |name: &&str| plan.variables.get(*name).map_or_else(|| fixed(name, ""), |value| fixed(name, value));
+    let unset = contract::EVALUATOR_UNSET.iter().map(|name| fixed(name, ""));
+    let mut all: Vec<Variable> = contract::EVALUATOR_SHARED.iter().map(shared).chain(unset).collect();
     // Keys and files of models, and nothing that is the runtime's or a database's: no server and key of the agent's own models either,
     // which are no judge's.
     let is_models = |variable: &&Variable| !["RUNTIME_", "PG"].iter().any(|prefix| variable.name().starts_with(prefix));

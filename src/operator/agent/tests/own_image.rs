@@ -180,6 +180,21 @@ fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     assert!(before != proxied && proxied != hash(&settings), "what is configured reaches pods that run");
 }
 
+/// A Secret of the team may hold any name, and gives an evaluator each that its container does not set.
+#[test]
+fn an_evaluator_has_no_variable_of_the_contract_from_a_secret() {
+    // The worker's, which the runtime does not read, and the file of a judge's login.
+    let others = [contract::KNOWLEDGE_URL, contract::INGESTION, contract::PROBE, contract::GOOGLE_APPLICATION_CREDENTIALS];
+    let settings = everything();
+    let plan = plan(&agent("image: other"), &settings);
+    let container = build::evaluator_pod(&plan, &settings, None, true).containers.remove(0);
+    let set: Vec<&str> = container.env.iter().flatten().map(|variable| variable.name.as_str()).collect();
+    for name in contract::ALL {
+        let times = set.iter().filter(|set| *set == name).count();
+        assert_eq!(times, usize::from(!others.contains(name)), "{name} is in one list of the contract, or has a value of its own");
+    }
+}
+
 /// What an Agent does not name, a Secret of the team cannot give it.
 #[test]
 fn guards_and_policies_are_the_agents_own_word_alone() {
