@@ -20,6 +20,10 @@ const SIZES: [u32; 2] = [100, 1000];
 const CONCURRENCY: u32 = 4;
 const JUDGED_CASES: u32 = 200;
 const DEADLINE: Duration = Duration::from_mins(5);
+/// What a run's end is waited for by: each look costs the runtime less than a case does.
+const POLL_INTERVAL: Duration = Duration::from_millis(4);
+/// The length of an input where memory is measured; the stub answers with as much.
+const INPUT_BYTES: usize = 1024;
 
 /// A judge that finds every answer right, at once. Another party's server, that answers MLflow at an address of its own, in the
 /// form that MLflow reads.
@@ -50,36 +54,38 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     let mut growth = Vec::new();
     for size in SIZES {
         let mut rates = Vec::new();
-        let (mut idle, mut after) = (Vec::new(), Vec::new());
+        let (mut idle, mut most) = (Vec::new(), Vec::new());
         for _ in 0..runs {
             let agent = Agent::serve(&core, &[])?;
-            idle.push(agent.process.resident()?);
-            rates.push(f64::from(size) / agent.run(size, &["relevance_to_query"], None)?);
-            after.push(agent.process.resident()?);
+            rates.push(f64::from(size) / agent.run(&questions(size), &["relevance_to_query"], None)?);
+            let agent = Agent::serve(&core, &[])?;
+            idle.push(agent.process.most_resident()?);
+            let long: Vec<String> = questions(size).iter().map(|question| format!("{question:.<INPUT_BYTES$}")).collect();
+            agent.run(&long, &["relevance_to_query"], None)?;
+            most.push(agent.process.most_resident()?);
         }
-        let agent = Agent::serve(&core, &[])?;
-        let chats =
-            Load { port: agent.port, core: &other, connections: CONCURRENCY, paths: "/chat", body: Some(runtime::CHAT), headers: "" };
-        let (measured, floor) = (median(&rates), chats.run()?.rate);
+        let (measured, floor) = (median(&rates), Agent::serve(&core, &[])?.chats(&other)?);
         table::beside(&format!("{size} cases"), (&table::per_second(measured), measured), (&table::per_second(floor), floor), "");
-        let grown = median(&after) - median(&idle);
-        table::alone(&format!("{size} cases, memory above idle"), &table::mebibytes(grown), "<= 10 MiB");
+        let grown = median(&most) - median(&idle);
+        let what = format!("{size} cases of {INPUT_BYTES} bytes, most memory above idle");
+        table::alone(&what, &table::mebibytes(grown), if size == 1000 { "<= 10 MiB" } else { "" });
         growth.push((size, f64::from(size) / measured));
     }
     table::growth("growth of a run's time", &growth);
     table::remark(&format!(
-        "the floor is the same runtime asked by {CONCURRENCY} clients at once; a run is polled for its end every 20 ms"
+        "the floor is the same runtime asked by {CONCURRENCY} clients at once; a run is polled for its end every {POLL_INTERVAL:?}"
     ));
-    judged(&core)
+    judged(&core, &other)
 }
 
 /// What a case costs more than its judge.
-fn judged(core: &str) -> anyhow::Result<()> {
+fn judged(core: &str, other: &str) -> anyhow::Result<()> {
     let judge = mock_llm(JUDGE);
     let base = format!("{}/v1", judge.url());
     let agent = Agent::serve(core, &[("OPENAI_BASE_URL", &base), ("OPENAI_API_KEY", "none")])?;
-    agent.run(10, &["fluency"], Some("openai:/judge"))?;
-    let took = agent.run(JUDGED_CASES, &["fluency"], Some("openai:/judge"))? / f64::from(JUDGED_CASES);
+    agent.run(&questions(10), &["fluency"], Some("openai:/judge"))?;
+    let took = agent.run(&questions(JUDGED_CASES), &["fluency"], Some("openai:/judge"))? / f64::from(JUDGED_CASES);
+    let chats = agent.chats(other)?;
     let port = judge.url().rsplit(':').next().and_then(|port| port.parse().ok()).context("the judge's port")?;
     let asked = json!({"model": "judge", "stream": true, "messages": [{"role": "user", "content": "Is it right?"}]}).to_string();
     let load = Load {
@@ -92,10 +98,14 @@ fn judged(core: &str) -> anyhow::Result<()> {
     };
     let floor = 1.0 / load.run()?.rate;
     table::part("Evaluation with a judge that answers at once, another party's server");
+    table::beside("cases a second", (&table::per_second(1.0 / took), 1.0 / took), (&table::per_second(chats), chats), "");
+    table::remark("the floor is the bare chats of the same runtime");
     table::beside("a case with one judge call", (&table::milliseconds(took), took), (&table::milliseconds(floor), floor), "");
     table::remark(&format!(
-        "the floor is the judge asked by {CONCURRENCY} clients at once; the runtime adds {} a call",
-        table::milliseconds(took - floor)
+        "the floor is the judge asked by {CONCURRENCY} clients at once; the runtime adds {} a call of the time that all take together, and \
+         {} of what one of {CONCURRENCY} waits",
+        table::milliseconds(took - floor),
+        table::milliseconds((took - floor) * f64::from(CONCURRENCY))
     ));
     let theirs = mlflow(&format!("{}/mlflow/v1", judge.url()))? / f64::from(JUDGED_CASES);
     table::beside("a case beside MLflow", (&table::milliseconds(took), took), (&table::milliseconds(theirs), theirs), "<= 0.05 x");
@@ -122,6 +132,10 @@ fn mlflow(judge: &str) -> anyhow::Result<f64> {
         (Some(seconds), Some(mean)) if mean >= 1.0 => Ok(seconds),
         _ => bail!("MLflow did not evaluate: {answer} {}", String::from_utf8_lossy(&output.stderr)),
     }
+}
+
+fn questions(count: u32) -> Vec<String> {
+    (0..count).map(question).collect()
 }
 
 fn question(case: u32) -> String {
@@ -153,9 +167,15 @@ impl Agent {
         Ok(Self { process, port, control, signer })
     }
 
+    /// Bare chats a second, by as many clients as a run takes cases at once.
+    fn chats(&self, core: &str) -> anyhow::Result<f64> {
+        let load = Load { port: self.port, core, connections: CONCURRENCY, paths: "/chat", body: Some(runtime::CHAT), headers: "" };
+        Ok(load.run()?.rate)
+    }
+
     /// The seconds that a run takes.
-    fn run(&self, cases: u32, scorers: &[&str], judge: Option<&str>) -> anyhow::Result<f64> {
-        let cases: Vec<Value> = (0..cases).map(|case| json!({"input": question(case)})).collect();
+    fn run(&self, questions: &[String], scorers: &[&str], judge: Option<&str>) -> anyhow::Result<f64> {
+        let cases: Vec<Value> = questions.iter().map(|question| json!({"input": question})).collect();
         let run = format!("ev_{:026}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos());
         let total = cases.len();
         let mut body =
@@ -179,7 +199,7 @@ impl Agent {
                 }
                 return Ok(took);
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(POLL_INTERVAL);
         }
         bail!("the run does not end")
     }
