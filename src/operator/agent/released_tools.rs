@@ -4,6 +4,7 @@
 //!
 //! The content of the ConfigMap is believed only where it has the digest that the artifact has. Agents without a gate have none.
 
+mod differs;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +13,14 @@ use std::sync::Arc;
 use kube::core::DeserializeGuard;
 use serde::Serialize;
 use serde_json::{Value, json};
-use slipway_api::condition::{Finding, TOOLS_AS_RELEASED};
 use slipway_api::integration::ModelEndpoint;
 use slipway_api::tool::ToolSpec;
 use slipway_api::{Agent, Tool, ids, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::{Key, write};
 use slipway_release::digest;
+
+pub(super) use differs::Differs;
 
 use super::tracks::Workload;
 use super::{MANAGER, candidate, pin};
@@ -37,84 +39,6 @@ pub(super) struct InForce {
     pub model: Option<Result<ModelEndpoint, ConditionFault>>,
     /// How they compare with those that there are, where a release says which they are.
     pub differs: Option<Differs>,
-}
-
-/// What of a release's Tools and Skills, and of the server of its models, is something else now.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Differs {
-    pub version: u64,
-    /// Used as the release has them.
-    pub kept: Vec<String>,
-    /// Not kept, so that they can only be used as they are now.
-    pub lost: Vec<String>,
-    /// The integration of its models, where that is what differs, and whether the release's server was kept.
-    pub integration: Option<(String, bool)>,
-    /// Why they are kept in memory alone.
-    pub trouble: Option<String>,
-    /// Of the Skills, those that are used as the release has them, and those that were not kept.
-    pub kept_skills: Vec<String>,
-    pub lost_skills: Vec<String>,
-    /// Why one is not kept.
-    pub skills_trouble: Option<String>,
-}
-
-impl Differs {
-    pub(super) fn finding(&self) -> Option<Finding> {
-        let (version, kept, lost) = (self.version, self.named(true), self.named(false));
-        if !lost.is_empty() {
-            let message = format!(
-                "{lost}: changed or removed since release v{version}, which did not keep what it was; pods use what is there now, approved or not"
-            );
-            return Some(Finding::new(TOOLS_AS_RELEASED, false, "NotKept", message));
-        }
-        if let Some(why) = &self.trouble {
-            let message = format!(
-                "the Tools of release v{version}, and the server of its models, cannot be kept, so that a change of them reaches pods when the manager is restarted: {why}"
-            );
-            return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
-        }
-        if let Some(why) = &self.skills_trouble {
-            let message =
-                format!("a Skill of release v{version} cannot be kept, so that a change of it reaches pods when it is made: {why}");
-            return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
-        }
-        let reason = match (self.kept.is_empty(), self.kept_skills.is_empty()) {
-            (false, _) => "ToolsChanged",
-            (true, false) => "SkillsChanged",
-            (true, true) => "IntegrationChanged",
-        };
-        let message = || format!("{kept}: changed or removed since; pods go on with what release v{version} has");
-        (!kept.is_empty()).then(|| Finding::new(TOOLS_AS_RELEASED, true, reason, message()))
-    }
-
-    /// Why a candidate is not evaluated, where something was not kept, or is a Skill that cannot be. Otherwise a full quota
-    /// would open a way around the gate.
-    pub(super) fn fault(&self) -> Option<ConditionFault> {
-        let (lost, version) = (self.named(false), self.version);
-        if let Some(why) = self.skills_trouble.as_ref().filter(|_| lost.is_empty()) {
-            let message = format!("release v{version} is evaluated once its Skills can be kept as they are approved: {why}");
-            return Some(ConditionFault { reason: "SkillCannotBeKept", message });
-        }
-        let reason = match (self.lost.is_empty(), self.lost_skills.is_empty()) {
-            (false, _) => "ToolChanged",
-            (true, false) => "SkillChanged",
-            (true, true) => "IntegrationChanged",
-        };
-        let message =
-            || format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
-        (!lost.is_empty()).then(|| ConditionFault { reason, message: message() })
-    }
-
-    /// The Tools, the Skills and the integration that differ, as one says them: those that were kept, or those that were not.
-    pub(super) fn named(&self, is_kept: bool) -> String {
-        let of = |kind: &str, names: &[String]| {
-            (!names.is_empty()).then(|| format!("{kind}{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", ")))
-        };
-        let (tools, skills) = if is_kept { (&self.kept, &self.kept_skills) } else { (&self.lost, &self.lost_skills) };
-        let integration = self.integration.as_ref().filter(|(_, kept)| *kept == is_kept);
-        let integration = integration.map(|(name, _)| format!("Integration {name}"));
-        [of("Tool", tools), of("Skill", skills), integration].into_iter().flatten().collect::<Vec<_>>().join(" and ")
-    }
 }
 
 /// The ConfigMap of a release. No agent's or skill's ends like that.
