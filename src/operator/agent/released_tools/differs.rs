@@ -4,7 +4,7 @@ use slipway_api::condition::{Finding, TOOLS_AS_RELEASED};
 
 use crate::fault::ConditionFault;
 
-/// What of a release's Tools and Skills, and of the server of its models, is something else now.
+/// What of a release's Tools, Skills and KnowledgeBases, and of the server of its models, is something else now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::agent) struct Differs {
     pub version: u64,
@@ -19,7 +19,10 @@ pub(in crate::agent) struct Differs {
     /// Of the Skills, those that are used as the release has them, and those that were not kept.
     pub kept_skills: Vec<String>,
     pub lost_skills: Vec<String>,
-    /// Why one is not kept.
+    /// Of the KnowledgeBases the same.
+    pub kept_bases: Vec<String>,
+    pub lost_bases: Vec<String>,
+    /// Why a Skill is not kept.
     pub skills_trouble: Option<String>,
 }
 
@@ -34,7 +37,7 @@ impl Differs {
         }
         if let Some(why) = &self.trouble {
             let message = format!(
-                "the Tools of release v{version}, and the server of its models, cannot be kept, so that a change of them reaches pods when the manager is restarted: {why}"
+                "the Tools and KnowledgeBases of release v{version}, and the server of its models, cannot be kept, so that a change of them reaches pods when the manager is restarted: {why}"
             );
             return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
         }
@@ -43,10 +46,11 @@ impl Differs {
                 format!("a Skill of release v{version} cannot be kept, so that a change of it reaches pods when it is made: {why}");
             return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
         }
-        let reason = match (self.kept.is_empty(), self.kept_skills.is_empty()) {
-            (false, _) => "ToolsChanged",
-            (true, false) => "SkillsChanged",
-            (true, true) => "IntegrationChanged",
+        let reason = match [&self.kept, &self.kept_skills, &self.kept_bases].map(Vec::is_empty) {
+            [false, _, _] => "ToolsChanged",
+            [true, false, _] => "SkillsChanged",
+            [true, true, false] => "KnowledgeBasesChanged",
+            [true, true, true] => "IntegrationChanged",
         };
         let message = || format!("{kept}: changed or removed since; pods go on with what release v{version} has");
         (!kept.is_empty()).then(|| Finding::new(TOOLS_AS_RELEASED, true, reason, message()))
@@ -60,24 +64,30 @@ impl Differs {
             let message = format!("release v{version} is evaluated once its Skills can be kept as they are approved: {why}");
             return Some(ConditionFault { reason: "SkillCannotBeKept", message });
         }
-        let reason = match (self.lost.is_empty(), self.lost_skills.is_empty()) {
-            (false, _) => "ToolChanged",
-            (true, false) => "SkillChanged",
-            (true, true) => "IntegrationChanged",
+        let reason = match [&self.lost, &self.lost_skills, &self.lost_bases].map(Vec::is_empty) {
+            [false, _, _] => "ToolChanged",
+            [true, false, _] => "SkillChanged",
+            [true, true, false] => "KnowledgeBaseChanged",
+            [true, true, true] => "IntegrationChanged",
         };
         let message =
             || format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
         (!lost.is_empty()).then(|| ConditionFault { reason, message: message() })
     }
 
-    /// The Tools, the Skills and the integration that differ, as one says them: those that were kept, or those that were not.
+    /// The Tools, the Skills, the KnowledgeBases and the integration that differ, as one says them: those that were kept, or those that were not.
     pub(in crate::agent) fn named(&self, is_kept: bool) -> String {
         let of = |kind: &str, names: &[String]| {
             (!names.is_empty()).then(|| format!("{kind}{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", ")))
         };
-        let (tools, skills) = if is_kept { (&self.kept, &self.kept_skills) } else { (&self.lost, &self.lost_skills) };
+        let [tools, skills, bases] =
+            if is_kept { [&self.kept, &self.kept_skills, &self.kept_bases] } else { [&self.lost, &self.lost_skills, &self.lost_bases] };
         let integration = self.integration.as_ref().filter(|(_, kept)| *kept == is_kept);
         let integration = integration.map(|(name, _)| format!("Integration {name}"));
-        [of("Tool", tools), of("Skill", skills), integration].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        [of("Tool", tools), of("Skill", skills), of("KnowledgeBase", bases), integration]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" and ")
     }
 }
