@@ -350,7 +350,9 @@ fn release_with_base(agent: &Agent, version: u64, description: &str, endpoints: 
 }
 
 /// What a track is told of the knowledge base, if there is one; and what is said of that.
-fn told(context: &Context, agent: &Agent, track: Track) -> (Option<String>, Option<(Option<bool>, String)>) {
+type Told = (Option<String>, Option<(Option<bool>, String)>);
+
+fn told(context: &Context, agent: &Agent, track: Track) -> Told {
     let workloads = tracks::of(agent, context).expect("it is known what runs").workloads;
     let seen = gather::gather(workloads.iter().find(|it| it.track == track).expect("it has the track"), context);
     let [(name, base)] = &seen.knowledge_bases[..] else { panic!("it names one") };
@@ -374,8 +376,8 @@ async fn a_knowledge_base_is_as_released_until_another_release_passes() {
     let kept: Value = serde_json::from_str(made["kb_docs"].as_str().unwrap()).unwrap();
     let wanted = json!({"name": "Docs", "description": "one", "chunkSize": 512, "chunkOverlap": 50});
     assert_eq!((kept, made.as_object().unwrap().len()), (wanted, 1));
-    let is = |description: &str| (Some(description.to_owned()), None);
-    let kept = || (Some("one".to_owned()), Some((Some(true), "KnowledgeBasesChanged".to_owned())));
+    let is = |description: &str| -> Told { (Some(description.to_owned()), None) };
+    let kept = || -> Told { (Some("one".to_owned()), Some((Some(true), "KnowledgeBasesChanged".to_owned()))) };
     offer_base(&context, "one", "second");
     assert_eq!(told(&context, &agent, Track::Stable), is("one"), "a release does not have the sources");
     offer_base(&context, "two", "second");
