@@ -50,8 +50,8 @@ pub const MODEL_CONFIGURED: &str = "ModelConfigured";
 pub const SPENDING_COUNTED: &str = "SpendingCounted";
 /// The agent's answers are sampled and scored, as it asks.
 pub const ANSWERS_SAMPLED: &str = "AnswersSampled";
-/// Of an Agent with an evaluation gate, once Tools or Skills that its active release names, or the server of its models, are something
-/// else: whether its pods go on with what they were.
+/// Of an Agent with an evaluation gate, once Tools, Skills or KnowledgeBases that its active release names, or the server of its
+/// models, are something else: whether its pods go on with what they were.
 pub const TOOLS_AS_RELEASED: &str = "ToolsAsReleased";
 
 /// How many characters a condition's message has at most. The kinds' schemas allow eight times that, but what the API server

@@ -327,8 +327,8 @@ fn deciding_runs(agent: &Agent) -> impl Iterator<Item = &str> {
     pin::pending_run(agent).into_iter().chain(agent.canary_status().and_then(|canary| canary.evaluation.as_deref()))
 }
 
-/// Reads the releases that an Agent runs or evaluates, and the Tools and Skills that these name, as far as that is not known; and what
-/// Flagger has made of it.
+/// Reads the releases that an Agent runs or evaluates, and the Tools, KnowledgeBases and Skills that these name, as far as that is not
+/// known; and what Flagger has made of it.
 async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
     pin::read(agent, context).await?;
     released_tools::read(agent, context).await?;

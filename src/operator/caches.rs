@@ -120,7 +120,7 @@ pub(crate) struct Violations {
     pub violators: Vec<Violator>,
 }
 
-/// The Tools that an agent's releases name, as they were then.
+/// The Tools and KnowledgeBases that an agent's releases name, and the servers of its models, as they were then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReleasedTools {
     /// Their specs as JSON, by the digest that releases have.

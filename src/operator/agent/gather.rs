@@ -47,7 +47,8 @@ pub(super) struct Seen {
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
     pub mlflow_uri: Option<String>,
-    /// What of the Tools and Skills, and of the server of its models, is something else than the release has that says which they are.
+    /// What of the Tools, Skills and KnowledgeBases, and of the server of its models, is something else than the release has that says
+    /// which they are.
     pub differs: Option<Differs>,
     /// See [`flagger`].
     pub primary_ready: bool,
@@ -62,7 +63,7 @@ pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<It
     targets.extend(runs.map(|run| (Kind::of::<EvaluationRun>(), Key::new(&key.namespace, run))));
     context.caches.references.set(key, targets.clone());
     for workload in workloads {
-        let InForce { tools, model, differs: _ } = released_tools::in_force(workload, context);
+        let InForce { tools, knowledge_bases: _, model, differs: _ } = released_tools::in_force(workload, context);
         let key_of_model = model.and_then(Result::ok).and_then(|model| model.key);
         targets.extend(key_of_model.map(|(secret, _)| (Kind::of::<Secret>(), Key::new(&key.namespace, secret))));
         let tools = || tools.iter().filter_map(|(_, tool)| tool.as_ref());
@@ -75,7 +76,7 @@ pub(super) fn note<'a>(key: &Key, workloads: &[Workload], runs: impl Iterator<It
 pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let named = Named::of(&workload.agent);
     let namespace = &named.agent.namespace;
-    let InForce { tools, model, mut differs } = released_tools::in_force(workload, context);
+    let InForce { tools, knowledge_bases, model, mut differs } = released_tools::in_force(workload, context);
     let held_skills = released_skills::in_force(workload, differs.as_mut(), context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
@@ -87,7 +88,7 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     Seen {
         team_policies: slug.as_ref().and_then(|slug| context.caches.team_policies.get(&Key::new("", slug))),
         team: slug.and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
-        knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), context.caches.knowledge_bases.get(key))).collect(),
+        knowledge_bases,
         skills: named.skills.iter().map(|key| (key.name.clone(), context.caches.skills.get(key))).collect(),
         held_skills,
         policies: named.policies.iter().map(|key| (key.name.clone(), context.caches.guardrail_policies.get(key))).collect(),

@@ -1,9 +1,10 @@
-//! The Tools of an agent with a gate, and the server of its models where an integration gives it, as its active release and the
-//! one that waits name them. Each of these releases keeps them in a ConfigMap, which is made when the release is first seen and
-//! they still match it, so that a Tool or an integration may change or be deleted.
+//! The Tools and KnowledgeBases of an agent with a gate, and the server of its models where an integration gives it, as its active
+//! release and the one that waits name them. Each of these releases keeps them in a ConfigMap, which is made when the release is
+//! first seen and they still match it, so that a Tool or an integration may change or be deleted, and a KnowledgeBase may change.
 //!
 //! The content of the ConfigMap is believed only where it has the digest that the artifact has. Agents without a gate have none.
 
+mod differs;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +13,14 @@ use std::sync::Arc;
 use kube::core::DeserializeGuard;
 use serde::Serialize;
 use serde_json::{Value, json};
-use slipway_api::condition::{Finding, TOOLS_AS_RELEASED};
 use slipway_api::integration::ModelEndpoint;
 use slipway_api::tool::ToolSpec;
-use slipway_api::{Agent, Tool, ids, labels};
+use slipway_api::{Agent, KnowledgeBase, KnowledgeBaseSpec, Tool, ids, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::{Key, write};
 use slipway_release::digest;
+
+pub(super) use differs::Differs;
 
 use super::tracks::Workload;
 use super::{MANAGER, candidate, pin};
@@ -31,90 +33,17 @@ use crate::integrations;
 /// What the API server takes in one ConfigMap.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// The Tools that a workload uses, in the order of its Agent, and the server of its models, if it names an integration for that.
+/// The KnowledgeBases that an Agent names, in its order.
+type Bases = Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>;
+
+/// The Tools and KnowledgeBases that a workload uses, in the order of its Agent, and the server of its models, if it names an
+/// integration for that.
 pub(super) struct InForce {
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
+    pub knowledge_bases: Bases,
     pub model: Option<Result<ModelEndpoint, ConditionFault>>,
     /// How they compare with those that there are, where a release says which they are.
     pub differs: Option<Differs>,
-}
-
-/// What of a release's Tools and Skills, and of the server of its models, is something else now.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Differs {
-    pub version: u64,
-    /// Used as the release has them.
-    pub kept: Vec<String>,
-    /// Not kept, so that they can only be used as they are now.
-    pub lost: Vec<String>,
-    /// The integration of its models, where that is what differs, and whether the release's server was kept.
-    pub integration: Option<(String, bool)>,
-    /// Why they are kept in memory alone.
-    pub trouble: Option<String>,
-    /// Of the Skills, those that are used as the release has them, and those that were not kept.
-    pub kept_skills: Vec<String>,
-    pub lost_skills: Vec<String>,
-    /// Why one is not kept.
-    pub skills_trouble: Option<String>,
-}
-
-impl Differs {
-    pub(super) fn finding(&self) -> Option<Finding> {
-        let (version, kept, lost) = (self.version, self.named(true), self.named(false));
-        if !lost.is_empty() {
-            let message = format!(
-                "{lost}: changed or removed since release v{version}, which did not keep what it was; pods use what is there now, approved or not"
-            );
-            return Some(Finding::new(TOOLS_AS_RELEASED, false, "NotKept", message));
-        }
-        if let Some(why) = &self.trouble {
-            let message = format!(
-                "the Tools of release v{version}, and the server of its models, cannot be kept, so that a change of them reaches pods when the manager is restarted: {why}"
-            );
-            return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
-        }
-        if let Some(why) = &self.skills_trouble {
-            let message =
-                format!("a Skill of release v{version} cannot be kept, so that a change of it reaches pods when it is made: {why}");
-            return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
-        }
-        let reason = match (self.kept.is_empty(), self.kept_skills.is_empty()) {
-            (false, _) => "ToolsChanged",
-            (true, false) => "SkillsChanged",
-            (true, true) => "IntegrationChanged",
-        };
-        let message = || format!("{kept}: changed or removed since; pods go on with what release v{version} has");
-        (!kept.is_empty()).then(|| Finding::new(TOOLS_AS_RELEASED, true, reason, message()))
-    }
-
-    /// Why a candidate is not evaluated, where something was not kept, or is a Skill that cannot be. Otherwise a full quota
-    /// would open a way around the gate.
-    pub(super) fn fault(&self) -> Option<ConditionFault> {
-        let (lost, version) = (self.named(false), self.version);
-        if let Some(why) = self.skills_trouble.as_ref().filter(|_| lost.is_empty()) {
-            let message = format!("release v{version} is evaluated once its Skills can be kept as they are approved: {why}");
-            return Some(ConditionFault { reason: "SkillCannotBeKept", message });
-        }
-        let reason = match (self.lost.is_empty(), self.lost_skills.is_empty()) {
-            (false, _) => "ToolChanged",
-            (true, false) => "SkillChanged",
-            (true, true) => "IntegrationChanged",
-        };
-        let message =
-            || format!("{lost}: changed since release v{version} was made; a release of what is there now is evaluated in its place");
-        (!lost.is_empty()).then(|| ConditionFault { reason, message: message() })
-    }
-
-    /// The Tools, the Skills and the integration that differ, as one says them: those that were kept, or those that were not.
-    pub(super) fn named(&self, is_kept: bool) -> String {
-        let of = |kind: &str, names: &[String]| {
-            (!names.is_empty()).then(|| format!("{kind}{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", ")))
-        };
-        let (tools, skills) = if is_kept { (&self.kept, &self.kept_skills) } else { (&self.lost, &self.lost_skills) };
-        let integration = self.integration.as_ref().filter(|(_, kept)| *kept == is_kept);
-        let integration = integration.map(|(name, _)| format!("Integration {name}"));
-        [of("Tool", tools), of("Skill", skills), integration].into_iter().flatten().collect::<Vec<_>>().join(" and ")
-    }
 }
 
 /// The ConfigMap of a release. No agent's or skill's ends like that.
@@ -126,11 +55,13 @@ fn version(release: &Release) -> u64 {
     release.artifact.metadata.version
 }
 
-/// What is kept with a release: its key in the ConfigMap, and its digest. The id of an integration can be no name of a Tool.
+/// What is kept with a release: its key in the ConfigMap, and its digest. The id of a KnowledgeBase or an integration can be no
+/// name of a Tool.
 fn entries(release: &Release) -> impl Iterator<Item = (String, &String)> {
     let resolved = &release.artifact.resolved;
     let integrations = resolved.integrations.iter().map(|(name, digest)| (ids::integration(name), digest));
-    resolved.tools.iter().map(|(name, digest)| (name.clone(), digest)).chain(integrations)
+    let bases = resolved.knowledge_bases.iter().map(|(name, digest)| (ids::knowledge_base(name), digest));
+    resolved.tools.iter().map(|(name, digest)| (name.clone(), digest)).chain(bases).chain(integrations)
 }
 
 fn keeps_any(release: &Release) -> bool {
@@ -186,7 +117,9 @@ async fn read_one(
     let resolved = &release.artifact.resolved;
     let tools = resolved.tools.iter().map(|(name, wanted)| (wanted, present(&Key::new(&agent.namespace, name), context)));
     let integrations = resolved.integrations.iter().map(|(name, wanted)| (wanted, given(&agent.namespace, name, context)));
-    for (wanted, now) in tools.chain(integrations) {
+    let base = |name: &str| context.caches.knowledge_bases.get(&Key::new(&agent.namespace, name));
+    let bases = resolved.knowledge_bases.iter().map(|(name, wanted)| (wanted, base(name).and_then(|base| described(&base))));
+    for (wanted, now) in tools.chain(bases).chain(integrations) {
         if let Some((digest, text)) = now.filter(|(digest, _)| digest == wanted) {
             known.specs.entry(digest).or_insert(text);
         }
@@ -248,6 +181,11 @@ fn present(key: &Key, context: &Context) -> Option<(String, String)> {
 /// The same of the server of models that an integration gives now.
 fn given(namespace: &str, name: &str, context: &Context) -> Option<(String, String)> {
     entry(&integrations::endpoint(&context.caches, namespace, name).ok()?)
+}
+
+/// The same of a KnowledgeBase, without its sources.
+fn described(base: &Guarded<KnowledgeBase>) -> Option<(String, String)> {
+    entry(&base.0.as_ref().ok()?.spec.without_sources())
 }
 
 fn entry(of: &impl Serialize) -> Option<(String, String)> {
@@ -318,13 +256,14 @@ pub(super) fn desired(context: &Context, agent: &Agent, name: &str) -> Option<Va
     config_map(&release, &known).map(|(value, _)| value)
 }
 
-/// The Tools that a workload uses and the server of its models: those of its release, if there is one that says it.
+/// The Tools and KnowledgeBases that a workload uses and the server of its models: those of its release, if there is one that says it.
 pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
     let agent = Key::of(&*workload.agent);
     let named = workload.agent.spec.tools.iter().map(|name| (name.clone(), Key::new(&agent.namespace, name)));
     let Some(release) = &workload.release else {
         let tools = named.map(|(name, key)| (name, live(&key, context))).collect();
-        return InForce { tools, model: model(&workload.agent, context), differs: None };
+        let knowledge_bases = bases(&workload.agent, context);
+        return InForce { tools, knowledge_bases, model: model(&workload.agent, context), differs: None };
     };
     let known = context.caches.released_tools.get(&agent);
     let mut differs = Differs { version: version(release), ..Differs::default() };
@@ -347,9 +286,43 @@ pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
             }
         }
     }
+    let mut knowledge_bases = bases(&workload.agent, context);
+    as_kept(&mut knowledge_bases, release, known.as_deref(), &mut differs);
     let (model, integration) = released_model(&workload.agent, release, known.as_deref(), context).unzip();
     differs.integration = integration.flatten();
-    InForce { tools, model, differs: Some(differs) }
+    InForce { tools, knowledge_bases, model, differs: Some(differs) }
+}
+
+/// The KnowledgeBases that an Agent names, as they are now.
+fn bases(agent: &Agent, context: &Context) -> Bases {
+    let namespace = agent.metadata.namespace.as_deref().unwrap_or_default();
+    let names = agent.spec.knowledge_bases.iter().map(|reference| ids::knowledge_base_name(reference));
+    let found = |name: String| {
+        let base = context.caches.knowledge_bases.get(&Key::new(namespace, &*name));
+        (name, base)
+    };
+    names.map(found).collect()
+}
+
+/// Puts what a release has in the place of KnowledgeBases that have changed since. One that was deleted is gone: its documents went
+/// with it.
+fn as_kept(bases: &mut Bases, release: &Release, known: Option<&ReleasedTools>, differs: &mut Differs) {
+    for (name, base) in bases {
+        let Some(wanted) = release.artifact.resolved.knowledge_bases.get(&*name) else { continue };
+        let Some(now) = base.as_deref() else { continue };
+        if described(now).is_some_and(|(digest, _)| digest == *wanted) {
+            continue;
+        }
+        let spec: Option<KnowledgeBaseSpec> = known.and_then(|known| serde_json::from_str(known.specs.get(wanted)?).ok());
+        if let Some(spec) = spec {
+            let mut kept = KnowledgeBase::new(name, spec);
+            kept.metadata.namespace = Some(release.artifact.deployment.namespace.clone());
+            *base = Some(Arc::new(DeserializeGuard(Ok(kept))));
+            differs.kept_bases.push(name.clone());
+        } else {
+            differs.lost_bases.push(name.clone());
+        }
+    }
 }
 
 /// What its integration gives an agent's models now.

@@ -217,6 +217,8 @@ fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
     assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(ConditionFault { reason: "ToolChanged", .. })));
     let skills = Differs { lost_skills: vec!["s".to_owned()], ..Differs::default() };
     assert!(matches!(with(Track::Candidate, skills), Resolved::Fault(ConditionFault { reason: "SkillChanged", .. })));
+    let bases = Differs { lost_bases: vec!["kb".to_owned()], ..Differs::default() };
+    assert!(matches!(with(Track::Candidate, bases), Resolved::Fault(ConditionFault { reason: "KnowledgeBaseChanged", .. })));
     assert!(matches!(on(Track::Candidate, &[]), Resolved::Plan(_)));
     let Resolved::Plan(plan) = on(Track::Stable, &["t"]) else { panic!("what serves goes on") };
     assert!(plan.warnings.iter().any(|found| (found.kind, found.holds) == (TOOLS_AS_RELEASED, Some(false))), "{:?}", plan.warnings);

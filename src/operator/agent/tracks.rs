@@ -18,7 +18,7 @@ pub(super) struct Workload<'a> {
     pub track: Track,
     /// The Agent with the spec that is in force on this track.
     pub agent: Cow<'a, Agent>,
-    /// The release that says which Tools and Skills it uses. None: as they are.
+    /// The release that says which Tools, Skills and KnowledgeBases it uses. None: as they are.
     pub release: Option<Arc<Release>>,
 }
 

@@ -1,4 +1,4 @@
-//! Tools and servers of models as releases keep them, before a cluster that is played.
+//! Tools, KnowledgeBases and servers of models as releases keep them, before a cluster that is played.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -11,6 +11,7 @@ use kube::client::Body;
 use slipway_api::{AgentStatus, Track};
 
 use super::*;
+use crate::agent::gather;
 use crate::agent::pin::tests::{agent_of, release_of};
 use crate::agent::tracks;
 use crate::caches::HeldRelease;
@@ -86,7 +87,7 @@ fn gated() -> Agent {
 /// The endpoints that a track uses, the Tools that were kept for it, and those that were lost.
 fn used(context: &Context, agent: &Agent, track: Track) -> (Vec<String>, Vec<String>, Vec<String>) {
     let workloads = tracks::of(agent, context).expect("it is known what runs").workloads;
-    let InForce { tools, differs, model: _ } = in_force(workloads.iter().find(|it| it.track == track).expect("it has the track"), context);
+    let InForce { tools, differs, .. } = in_force(workloads.iter().find(|it| it.track == track).expect("it has the track"), context);
     let endpoint = |tool: Arc<Guarded<Tool>>| tool.0.as_ref().unwrap().spec.endpoint.clone().unwrap();
     let differs = differs.unwrap_or_default();
     (tools.into_iter().filter_map(|(_, tool)| tool).map(endpoint).collect(), differs.kept, differs.lost)
@@ -322,4 +323,116 @@ async fn the_login_of_an_integration_follows_no_kept_server() {
     assert_eq!(asked_models(&context, &agent, Track::Stable), refused, "what was written anew is for the new one");
     context.caches.integrations.remove(&Key::new("team-a", "llm"));
     assert_eq!(asked_models(&context, &agent, Track::Stable), refused, "nobody says whose it is");
+}
+
+fn base(description: &str, source: &str) -> KnowledgeBase {
+    let spec = json!({"name": "Docs", "description": description, "sources": [{"name": source, "local": {"path": "/"}}]});
+    serde_json::from_value(json!({"metadata": {"name": "docs", "namespace": "team-a"}, "spec": spec})).unwrap()
+}
+
+/// Makes the KnowledgeBase be there.
+fn offer_base(context: &Context, description: &str, source: &str) {
+    context.caches.knowledge_bases.insert(Key::new("team-a", "docs"), DeserializeGuard(Ok(base(description, source))));
+}
+
+/// An agent that searches a knowledge base, and whose release v1 is active.
+fn gated_base(further: &str) -> Agent {
+    let agent = agent_of(&format!("knowledgeBases: [kb_docs], {further} governance: {{minQualityScore: 60}}"));
+    Agent { status: Some(AgentStatus { active_release: Some(1), ..AgentStatus::default() }), ..agent }
+}
+
+/// A release that was made when the KnowledgeBase had this description, and Tools these endpoints.
+fn release_with_base(agent: &Agent, version: u64, description: &str, endpoints: &[(&str, &str)]) -> Release {
+    let mut release = release(agent, version, endpoints);
+    let digest = digest(&serde_json::to_value(base(description, "any").spec.without_sources()).unwrap());
+    release.artifact.resolved.knowledge_bases = BTreeMap::from([("docs".to_owned(), digest)]);
+    release
+}
+
+/// What a track is told of the knowledge base, if there is one; and what is said of that.
+type Told = (Option<String>, Option<(Option<bool>, String)>);
+
+fn told(context: &Context, agent: &Agent, track: Track) -> Told {
+    let workloads = tracks::of(agent, context).expect("it is known what runs").workloads;
+    let seen = gather::gather(workloads.iter().find(|it| it.track == track).expect("it has the track"), context);
+    let [(name, base)] = &seen.knowledge_bases[..] else { panic!("it names one") };
+    assert_eq!(name, "docs");
+    let description = base.as_ref().map(|base| base.0.as_ref().unwrap().spec.description.clone().unwrap());
+    let finding = seen.differs.as_ref().and_then(Differs::finding);
+    (description, finding.map(|finding| (finding.holds, finding.reason)))
+}
+
+#[tokio::test]
+async fn a_knowledge_base_is_as_released_until_another_release_passes() {
+    let (cluster, mut agent) = (Cluster::default(), gated_base(""));
+    let key = Key::of(&agent);
+    let context = cluster.context(&[]);
+    offer_base(&context, "one", "first");
+    context.caches.pins.insert(key.clone(), release_with_base(&agent, 1, "one", &[]));
+    assert!(tracks::of(&agent, &context).is_none(), "it has yet to be read what was kept");
+    read(&agent, &context).await.unwrap();
+    assert_eq!(cluster.asked(), ["GET helper-v1-tools", "PATCH helper-v1-tools"]);
+    let made = cluster.maps.lock().unwrap()["helper-v1-tools"]["data"].clone();
+    let kept: Value = serde_json::from_str(made["kb_docs"].as_str().unwrap()).unwrap();
+    let wanted = json!({"name": "Docs", "description": "one", "chunkSize": 512, "chunkOverlap": 50});
+    assert_eq!((kept, made.as_object().unwrap().len()), (wanted, 1));
+    let is = |description: &str| -> Told { (Some(description.to_owned()), None) };
+    let kept = || -> Told { (Some("one".to_owned()), Some((Some(true), "KnowledgeBasesChanged".to_owned()))) };
+    offer_base(&context, "one", "second");
+    assert_eq!(told(&context, &agent, Track::Stable), is("one"), "a release does not have the sources");
+    offer_base(&context, "two", "second");
+    assert_eq!(told(&context, &agent, Track::Stable), kept(), "it was edited");
+    context.caches.knowledge_bases.remove(&Key::new("team-a", "docs"));
+    assert_eq!(told(&context, &agent, Track::Stable), (None, None), "its documents have gone with it");
+    offer_base(&context, "two", "first");
+    assert_eq!(told(&context, &agent, Track::Stable), kept(), "it was made again");
+    // Another manager reads what was kept.
+    let later = cluster.context(&[]);
+    offer_base(&later, "two", "first");
+    later.caches.pins.insert(key.clone(), release_with_base(&agent, 1, "one", &[]));
+    read(&agent, &later).await.unwrap();
+    assert_eq!(told(&later, &agent, Track::Stable), kept());
+    // The release with the edited one is evaluated with it, and when it has passed, what serves follows.
+    let status = agent.status.as_mut().unwrap();
+    (status.pending_release, status.pending_evaluation) = (Some(2), Some("ev-2".to_owned()));
+    let pending = release_with_base(&agent, 2, "two", &[]);
+    context.caches.held.insert(key.clone(), HeldRelease { run: "ev-2".to_owned(), release: Arc::new(pending.clone()) });
+    read(&agent, &context).await.unwrap();
+    assert_eq!((told(&context, &agent, Track::Stable), told(&context, &agent, Track::Candidate)), (kept(), is("two")));
+    agent.status = Some(AgentStatus { active_release: Some(2), ..AgentStatus::default() });
+    context.caches.pins.insert(key.clone(), pending);
+    read(&agent, &context).await.unwrap();
+    assert_eq!(told(&context, &agent, Track::Stable), is("two"));
+    // Without a gate it is as it is.
+    let free = agent_of("knowledgeBases: [docs]");
+    offer_base(&context, "three", "first");
+    read(&free, &context).await.unwrap();
+    assert_eq!(told(&context, &free, Track::Stable), is("three"));
+}
+
+#[tokio::test]
+async fn a_knowledge_base_that_was_not_kept_is_as_it_is() {
+    let (cluster, agent) = (Cluster::default(), gated_base("tools: [fetch],"));
+    let key = Key::of(&agent);
+    // A version that kept Tools alone has made it.
+    let text = serde_json::to_value(tool("fetch", A).spec).unwrap().to_string();
+    let map = json!({"metadata": {"name": "helper-v1-tools"}, "data": {"fetch": text}});
+    cluster.maps.lock().unwrap().insert("helper-v1-tools".to_owned(), map);
+    let context = cluster.context(&[("fetch", B)]);
+    offer_base(&context, "two", "first");
+    context.caches.pins.insert(key.clone(), release_with_base(&agent, 1, "one", &[("fetch", A)]));
+    read(&agent, &context).await.unwrap();
+    assert_eq!(cluster.asked(), ["GET helper-v1-tools"], "what was cannot be told");
+    assert_eq!(told(&context, &agent, Track::Stable), (Some("two".to_owned()), Some((Some(false), "NotKept".to_owned()))));
+    let differs = in_force(&tracks::of(&agent, &context).unwrap().workloads[0], &context).differs.unwrap();
+    assert_eq!((differs.named(false).as_str(), differs.named(true).as_str()), ("KnowledgeBase docs", "Tool fetch"));
+    // It is what it was: now it is kept beside the Tool.
+    offer_base(&context, "one", "first");
+    context.caches.released_tools.remove(&key);
+    read(&agent, &context).await.unwrap();
+    assert_eq!(cluster.asked(), ["GET helper-v1-tools", "PATCH helper-v1-tools"]);
+    let made = cluster.maps.lock().unwrap()["helper-v1-tools"]["data"].clone();
+    assert_eq!(made.as_object().unwrap().keys().collect::<Vec<_>>(), ["fetch", "kb_docs"]);
+    offer_base(&context, "two", "first");
+    assert_eq!((told(&context, &agent, Track::Stable).0, used(&context, &agent, Track::Stable).0), (Some("one".to_owned()), names(&[A])));
 }
