@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use slipway_e2e::{Agent, Api, Call, Team, condition, fresh, kubectl, platform, poll, until};
-use slipway_peers::skip;
+use slipway_peers::{python, repository, skip};
 
 /// How long an ingestion of a few files may take, the start of its pod included.
 const SECONDS: u64 = 120;
@@ -105,6 +106,22 @@ fn pdf(line: &str) -> String {
     whole
 }
 
+/// A document whose second page is the picture of a printed page, as the tests of the reader make it.
+fn scan() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let manual = slipway_peers::documents().join("debian/usr/share/doc/debian-policy/fhs/fhs-3.0.pdf.gz");
+    let printed = Command::new("gzip").arg("-dc").arg(&manual).output().unwrap().stdout;
+    let printed_path = folder.path().join("fhs.pdf");
+    fs::write(&printed_path, printed).unwrap();
+    let raster = ["-singlefile", "-r", "200", "-f", "12", "-l", "12"];
+    let status = Command::new("pdftoppm").args(raster).arg(&printed_path).arg(folder.path().join("page")).status();
+    assert!(status.unwrap().success(), "page 12 of {} is rastered", manual.display());
+    let script = repository().join("src/knowledge/extract/pdf/tests/documents.py");
+    let output = python(&script, &["picture", &folder.path().display().to_string()], &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::read(folder.path().join("picture.pdf")).unwrap()
+}
+
 /// A volume of the team whose files the test writes. None where the node is another machine.
 pub(crate) struct Volume {
     folder: tempfile::TempDir,
@@ -136,8 +153,8 @@ impl Volume {
         Some(Self { folder, name })
     }
 
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        fs::write(self.folder.path().join(name), text).unwrap();
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.folder.path().join(name), content).unwrap();
     }
 
     fn path(&self) -> &Path {
@@ -163,17 +180,18 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
     volume.write("travel.md", "# Travel\n\nTrains are booked in second class. Flights need the consent of the head of department.\n");
     volume.write("prices.csv", "item,price\ncoffee,2.50\ntea,1.80\n");
     volume.write("broken.docx", "this is no archive");
-    volume.write("keys.pdf", &pdf("The key of the cellar hangs behind the door."));
+    volume.write("keys.pdf", pdf("The key of the cellar hangs behind the door."));
+    volume.write("scan.pdf", scan());
     base(&team, "docs", &json!({"sources": [{"name": "handbook", "local": {"path": "/"}}]}));
     let empty = base_until(&team, "empty", |base| base["status"]["phase"] == "Empty");
     assert_eq!(empty["status"]["id"], "kb_docs", "{:#}", empty["status"]);
 
     let documents = ingested(&team, "first", "handbook");
-    assert_eq!((&documents["seen"], &documents["changed"], &documents["failed"]), (&json!(5), &json!(4), &json!(1)), "{documents}");
+    assert_eq!((&documents["seen"], &documents["changed"], &documents["failed"]), (&json!(6), &json!(5), &json!(1)), "{documents}");
     let errors = team.get("ingestion first")["status"]["errors"].clone();
     assert!(errors[0]["document"].as_str().is_some_and(|name| name.contains("broken.docx")), "{errors}");
     let ready = base_until(&team, "ready", |base| base["status"]["phase"] == "Ready");
-    assert_eq!((&ready["status"]["documents"], &ready["status"]["failedDocuments"]), (&json!(4), &json!(1)), "{:#}", ready["status"]);
+    assert_eq!((&ready["status"]["documents"], &ready["status"]["failedDocuments"]), (&json!(5), &json!(1)), "{:#}", ready["status"]);
     assert_eq!(condition(&ready, "Ready")["status"], "True");
     let table = team.kubectl("get knowledgebases docs").ok();
     for column in ["PHASE", "DOCUMENTS", "Ready"] {
@@ -189,6 +207,17 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
     assert!(found(&api, "price of tea")[0].contains("prices.csv"));
     let keys = api.call("POST", "/docs/search").json(&json!({"query": "cellar key"})).expect(200)["data"]["results"][0].clone();
     assert_eq!((&keys["metadata"]["filename"], &keys["metadata"]["page"]), (&json!("keys.pdf"), &json!(1)), "{keys:#}");
+    // The image of the pod has the programs that read pictures.
+    let question = json!({"query": "utility to concatenate files to standard output"});
+    let seen = api.call("POST", "/docs/search").json(&question).expect(200)["data"]["results"].clone();
+    let is_seen = |hit: &Value| {
+        hit["metadata"]["filename"] == "scan.pdf" && hit["content"].as_str().is_some_and(|text| text.contains("concatenate files"))
+    };
+    assert!(seen.as_array().is_some_and(|hits| hits.iter().any(is_seen)), "{seen:#}");
+    let listed = api.call("GET", "/docs/documents").expect(200)["data"].clone();
+    let notes = |name: &str| listed.as_array().unwrap().iter().find(|document| document["filename"] == name).unwrap()["notes"].clone();
+    assert!(notes("scan.pdf")[0].as_str().is_some_and(|note| note.starts_with("page 2 is an image and was read by OCR")), "{listed:#}");
+    assert_eq!(notes("keys.pdf"), json!([]), "{listed:#}");
 
     // An agent is given what is found, and says where it is from.
     let agent = team.agent("helper", &json!({"knowledgeBases": ["kb_docs"]}));

@@ -137,6 +137,9 @@ pub struct Document {
     pub chunk_count: u32,
     /// Why it cannot be searched, if that is so.
     pub error: Option<String>,
+    /// What was left out of it, such as pages that OCR did not read: at most eight notes, and how many more there are.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// The source that it comes from. Null for an uploaded file.
     pub source: Option<String>,
     pub created_at: String,

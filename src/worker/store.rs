@@ -149,6 +149,7 @@ fn shown(document: knowledge::StoredDocument) -> Document {
         pages: document.pages,
         chunk_count: document.chunk_count,
         error: document.error,
+        notes: document.notes,
         source: Some(document.source).filter(|source| source != UPLOADS),
         created_at: document.created_at.to_string(),
     }

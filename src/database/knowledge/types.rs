@@ -1,17 +1,20 @@
 //! What goes into a knowledge base and comes out of it.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::Fault;
-use crate::conversation::{clean, time};
+use crate::conversation::{clean, short, time};
 
 /// From this number of vectors on, a base has an approximate index.
 pub const INDEX_THRESHOLD: u32 = 10_000;
 /// How many errors of documents a report keeps.
 pub const MAX_REPORTED_ERRORS: usize = 20;
+/// How many notes are kept with a document, and how long each.
+const MAX_NOTES: usize = 8;
+const MAX_NOTE_BYTES: usize = 200;
 
 /// A knowledge base that is to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,15 @@ pub struct DocumentMeta {
     pub content_hash: Option<[u8; 32]>,
     pub pages: Option<u32>,
     pub bytes: u64,
+    /// What was left out of it, in words, the most important first. Some are kept, and how many more there are.
+    #[serde(serialize_with = "bounded", skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+fn bounded<S: Serializer>(notes: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    let more = notes.len().saturating_sub(MAX_NOTES);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    serializer.collect_seq(notes.iter().take(MAX_NOTES).map(|note| short(note, MAX_NOTE_BYTES)).chain(more))
 }
 
 /// A piece of a document, with its vector.
@@ -112,6 +124,8 @@ pub struct StoredDocument {
     pub version: Option<String>,
     pub status: DocumentStatus,
     pub error: Option<String>,
+    /// What was left out of what is found of it.
+    pub notes: Vec<String>,
     pub pages: Option<u32>,
     pub chunk_count: u32,
     pub bytes: u64,
@@ -199,13 +213,15 @@ pub struct IngestionState {
     pub ended_at: Option<Timestamp>,
 }
 
-/// The columns that [`document`] reads of a document `d`.
+/// The columns that [`document`] reads of a document `d`. A database of a former version has no notes, which this does not mind.
 pub(super) const DOCUMENT: &str =
     "d.id, d.source, d.key, d.uri, d.filename, d.content_type, d.version, d.status, d.error, d.pages, d.chunk_count, d.bytes,
+    (to_jsonb(d)->'notes')::text AS notes,
     (extract(epoch FROM d.created_at) * 1000000)::bigint AS created, (extract(epoch FROM d.updated_at) * 1000000)::bigint AS updated";
 
 pub(super) fn document(row: &PgRow) -> Result<StoredDocument, Fault> {
     let status: String = row.try_get("status")?;
+    let notes: Option<&str> = row.try_get("notes")?;
     Ok(StoredDocument {
         id: row.try_get("id")?,
         source: row.try_get("source")?,
@@ -216,6 +232,7 @@ pub(super) fn document(row: &PgRow) -> Result<StoredDocument, Fault> {
         version: row.try_get("version")?,
         status: if status == "ready" { DocumentStatus::Ready } else { DocumentStatus::Error },
         error: row.try_get("error")?,
+        notes: notes.and_then(|notes| serde_json::from_str(notes).ok()).unwrap_or_default(),
         pages: row.try_get::<Option<i32>, _>("pages")?.map(i32::unsigned_abs),
         chunk_count: row.try_get::<i32, _>("chunk_count")?.unsigned_abs(),
         bytes: row.try_get::<i64, _>("bytes")?.unsigned_abs(),

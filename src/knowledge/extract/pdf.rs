@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::flow::Flow;
 use self::margins::{Margins, NEIGHBOURS};
+use self::notes::{Notes, PageNote};
 use self::ocr::{Ocr, OcrOutcome, Pictures};
 use self::outline::Outline;
 use self::page::PdfPage;
@@ -19,6 +20,7 @@ use super::{ExtractSummary, Extractor, Sink, Unreadable};
 mod flow;
 mod fonts;
 mod margins;
+mod notes;
 mod ocr;
 mod outline;
 mod page;
@@ -42,7 +44,6 @@ const MAX_PROGRAM_MEMORY_BYTES: u64 = 256 << 20;
 const INFO_TIME: Duration = Duration::from_secs(20);
 const MAX_INFO_BYTES: u64 = 64 << 10;
 const MAX_OUTLINE_BYTES: u64 = 8 << 20;
-const MAX_NOTES: usize = 200;
 /// OCR that is less sure of a page's words, in percent, is told so.
 const LOW_CONFIDENCE: u32 = 70;
 
@@ -193,11 +194,11 @@ impl Reading<'_> {
                 }
                 Read::Lost(number) => {
                     lost += 1;
-                    self.notes.add(format!("page {number} cannot be read"));
+                    self.notes.add(number, PageNote::Lost);
                 }
                 Read::GivenUp(number) => {
                     lost += self.reader.pages - number + 1;
-                    self.notes.add(format!("pages {number} to {} cannot be read", self.reader.pages));
+                    self.notes.add_range(number, self.reader.pages, PageNote::Lost);
                     break;
                 }
                 Read::End => break,
@@ -208,7 +209,7 @@ impl Reading<'_> {
             return Err(Unreadable::Broken("none of its pages can be read".to_owned()));
         }
         if self.reader.fonts_failed() {
-            self.notes.add("fonts are not known of all pages, and so some headings are not".to_owned());
+            self.notes.add_whole("fonts are not known of all pages, and so some headings are not");
         }
         self.rest(sink)
     }
@@ -245,14 +246,13 @@ impl Reading<'_> {
         }
         let number = page.number;
         if self.pictures >= self.pdf.limits.ocr_pages {
-            self.notes.add(format!("page {number} is an image and was not read: {} pages of a document are", self.pdf.limits.ocr_pages));
+            self.notes.add(number, PageNote::Unread(format!("{} pages of a document are", self.pdf.limits.ocr_pages)));
             return page;
         }
         self.pictures += 1;
         match ocr.read(self.reader.file(), &page) {
             OcrOutcome::Text { paragraphs, confidence } => {
-                let low = if confidence < LOW_CONFIDENCE { " with low confidence" } else { "" };
-                self.notes.add(format!("page {number} is an image and was read by OCR{low} ({confidence} %)"));
+                self.notes.add(number, if confidence < LOW_CONFIDENCE { PageNote::ReadWithLowConfidence } else { PageNote::Read });
                 // A few words of text may be in the picture as well, or be its page number.
                 let words: usize = paragraphs.iter().map(|paragraph| paragraph.split(' ').count()).sum();
                 if words > page.words() {
@@ -260,34 +260,10 @@ impl Reading<'_> {
                     page.seen = paragraphs;
                 }
             }
-            OcrOutcome::Nothing => self.notes.add(format!("page {number} is an image in which OCR found no text")),
-            OcrOutcome::Failed(why) => self.notes.add(format!("page {number} is an image and was not read: {why}")),
+            OcrOutcome::Nothing => self.notes.add(number, PageNote::WithoutText),
+            OcrOutcome::Failed(why) => self.notes.add(number, PageNote::Unread(why)),
         }
         page
-    }
-}
-
-/// Notes up to a number, and how many more there would be.
-#[derive(Debug, Default)]
-struct Notes {
-    notes: Vec<String>,
-    more: usize,
-}
-
-impl Notes {
-    fn add(&mut self, note: String) {
-        if self.notes.len() < MAX_NOTES {
-            self.notes.push(note);
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn told(mut self) -> Vec<String> {
-        if self.more > 0 {
-            self.notes.push(format!("and {} more notes", self.more));
-        }
-        self.notes
     }
 }
 

@@ -51,6 +51,9 @@ async fn blocks_and_the_summary_come_through() {
     let (blocks, summary) = all(Extraction::start(&program(), Format::Text, text.path(), ExtractionLimits::default()).unwrap()).await;
     let block = |text: &str| Block { kind: BlockKind::Paragraph, text: text.into(), page: None };
     assert_eq!((blocks, summary.unwrap()), (vec![block("One"), block("zwei \u{1f600}")], ExtractSummary::default()));
+    let table = file(b"item,price,shelf\npump,12,A\nfan,9\nlid,3,B\n");
+    let (_, summary) = all(Extraction::start(&program(), Format::Csv, table.path(), ExtractionLimits::default()).unwrap()).await;
+    assert_eq!(summary.unwrap().notes, ["rows with another number of columns than the first: 1, the first is row 3"]);
     let missing = Extraction::start(&program(), Format::Text, Path::new("/nowhere"), ExtractionLimits::default()).unwrap();
     assert!(matches!(all(missing).await.1, Err(Unreadable::Io(_))));
     assert!(Extraction::start(&["/no/such/program".into()], Format::Text, text.path(), ExtractionLimits::default()).is_err());

@@ -202,6 +202,7 @@ impl Reader {
             return failed(ingestion, &meta, format!("it has no text{why}")).await;
         }
         meta.pages = summary.pages;
+        meta.notes = summary.notes;
         draft.publish(&meta).await.map_err(of_database)?;
         Ok(DocumentOutcome::Written { pages: u64::from(summary.pages.unwrap_or_default()), chunks })
     }

@@ -92,6 +92,7 @@ pub(crate) fn meta(key: &str, version: &str) -> DocumentMeta {
         content_hash: Some([7; 32]),
         pages: Some(2),
         bytes: 100,
+        notes: Vec::new(),
     }
 }
 
@@ -241,6 +242,39 @@ async fn a_team_has_no_more_documents_and_chunks_than_its_quota() {
     // Of a team of a former version nothing is known.
     raw.one("update slipway.teams set document_quota = null, chunk_quota = null").await;
     put(&second, "i", 30).await.unwrap();
+}
+
+#[tokio::test]
+async fn notes_are_listed_with_what_is_found_of_a_document() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let reader = KnowledgeReader::open(&platform.database.url, None, None).unwrap();
+    let uid = spec("a", "kb_docs", 1).uid;
+    let ingestion = begin(&base, "one", "s3").await;
+    let put = async |notes: Vec<String>| {
+        ingestion.put_document(&DocumentMeta { notes, ..meta("a.pdf", "1") }, vec![chunk(0, "apples", None)]).await.unwrap();
+    };
+    let listed = async || {
+        let notes = base.documents(10, None).await.unwrap().items.remove(0).notes;
+        assert_eq!(reader.documents("a", "kb_docs", &uid, 10, None).await.unwrap().items.remove(0).notes, notes);
+        notes
+    };
+    put(vec!["page 2 cannot\0 be read".into()]).await;
+    assert_eq!(listed().await, ["page 2 cannot\u{fffd} be read"]);
+    put((1..=20).map(|page| format!("{page} {}", "\u{fc}".repeat(500))).collect()).await;
+    let kept = listed().await;
+    let lengths: Vec<_> = kept.iter().map(String::len).collect();
+    assert_eq!(lengths, [200, 200, 200, 200, 200, 200, 200, 200, 11], "{kept:?}");
+    assert!(kept[7].starts_with("8 \u{fc}") && kept[8] == "and 12 more", "{kept:?}");
+    // What it had is still found, with what is missing of it.
+    let broken = DocumentMeta { notes: vec!["page 1 cannot be read".into()], ..meta("a.pdf", "2") };
+    ingestion.fail_document(&broken, "broken").await.unwrap();
+    assert_eq!(listed().await, kept);
+    put(Vec::new()).await;
+    assert!(listed().await.is_empty());
+    assert_eq!(platform.raw().await.one("select count(*)::text from slipway.documents where notes is null").await, "1");
+    ingestion.fail_document(&DocumentMeta { key: "b.pdf".into(), ..broken }, "broken").await.unwrap();
+    assert!(listed().await.is_empty(), "nothing of it is found");
 }
 
 #[tokio::test]

@@ -202,6 +202,7 @@ async fn content_is_what_the_worker_answers() {
     assert_eq!((found.status.as_u16(), &found.body["data"]["results"][0]["metadata"]["page"]), (200, &json!(3)), "{}", found.body);
     let listed = api.call(Method::GET, "/knowledge-bases/kb_docs/documents?limit=1", &[], None).await;
     assert_eq!((&listed.body["data"][0]["id"], &listed.body["next_cursor"]), (&json!("doc_1"), &json!("doc_1")), "{}", listed.body);
+    assert_eq!(listed.body["data"][0]["notes"], json!([]), "a worker of a former version tells none: {}", listed.body);
     let deleted = api.call(Method::DELETE, "/knowledge-bases/docs/documents/doc_1", &[], None).await;
     assert_eq!(deleted.body["data"], json!({"id": "doc_1", "deleted": true}));
     assert_eq!(api.call(Method::DELETE, "/knowledge-bases/docs/documents/doc_2", &[], None).await.status, 404);

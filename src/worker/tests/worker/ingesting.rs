@@ -128,6 +128,27 @@ async fn an_emptied_folder_removes_nothing_until_confirmed() {
 }
 
 #[tokio::test]
+async fn what_was_left_out_of_a_document_is_listed_until_it_is_whole() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    let worker = library.team.worker();
+    let notes = || {
+        let page = worker.get(&format!("/knowledge-bases/{BASE}/documents"));
+        assert_eq!((page["documents"].as_array().map(Vec::len), &page["documents"][0]["status"]), (Some(1), &json!("ready")), "{page}");
+        page["documents"][0]["notes"].clone()
+    };
+    library.write("parts.csv", &format!("item,price\npump,12\nfan,{}\n", "x".repeat(40 << 10)));
+    library.succeeds("one");
+    assert_eq!(notes(), json!(["fields of more than 32 KiB that were cut off: 1, the first is row 3"]));
+    library.write("parts.csv", "item,price\npump,12\nfan,9\n");
+    library.succeeds("two");
+    assert_eq!(library.ended("two"), "succeeded 1 0");
+    assert_eq!(notes(), json!([]));
+}
+
+#[tokio::test]
 async fn two_ingestions_of_a_source_at_once_read_it_one_after_the_other() {
     const FILES: usize = 20;
     if !can_mount() {
