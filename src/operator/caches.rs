@@ -6,6 +6,7 @@
 pub(crate) mod canary;
 pub(crate) mod child;
 pub(crate) mod dataset;
+pub(crate) mod evaluation_run;
 pub(crate) mod flagger;
 pub(crate) mod guardrail_policy;
 pub(crate) mod integration;

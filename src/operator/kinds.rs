@@ -11,6 +11,7 @@ use slipway_cluster::watch::{namespaced, scopes};
 use crate::alert_delivery::AlertDelivery;
 use crate::caches::ChildKind;
 use crate::caches::dataset::CachedDataset;
+use crate::caches::evaluation_run::shortened;
 use crate::caches::guardrail_policy::CachedPolicy;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
@@ -50,7 +51,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, trimmed);
         watches::objects::<Ingestion, _>(context, namespaced(client, scope), scope, |caches| &caches.ingestions, trimmed);
         watches::objects::<Integration, _>(context, namespaced(client, scope), scope, |caches| &caches.integrations, trimmed);
-        watches::objects::<EvaluationRun, _>(context, namespaced(client, scope), scope, |caches| &caches.evaluation_runs, trimmed);
+        watches::objects::<EvaluationRun, _>(context, namespaced(client, scope), scope, |caches| &caches.evaluation_runs, shortened);
         watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
         watches::objects::<Dataset, _>(context, namespaced(client, scope), scope, |caches| &caches.datasets, CachedDataset::from);
         watches::objects::<GuardrailPolicy, _>(

@@ -118,18 +118,18 @@ pub fn satisfies(found: &EvaluationRunSpec, active: Option<&Artifact>, pending: 
 }
 
 /// The field of an Agent's spec by which a change asks for less than before, if it does while there is a gate: a smaller score, a
-/// lower profile, another or no dataset or judge. Each is given as the governance block and the judge's model.
+/// lower profile, another or no dataset or judge. The first one named is another one too: it takes the place of the default, which may
+/// be a protected Dataset, or of a comparison of words. Each is given as the governance block and the judge's model.
 pub fn lowers(before: (Option<&Governance>, Option<&str>), after: (Option<&Governance>, Option<&str>)) -> Option<&'static str> {
     let score = |governance: Option<&Governance>| governance.and_then(|governance| governance.min_quality_score).unwrap_or(0);
     let profile = |governance: Option<&Governance>| governance.and_then(|governance| governance.risk_profile).unwrap_or_default();
     let dataset =
         |governance: Option<&'_ Governance>| governance.and_then(|governance| governance.eval_dataset.as_deref()).map(ids::dataset_name);
-    let is_other = |before: Option<String>, after: Option<String>| before.is_some() && before != after;
     let fields = [
         (score(after.0) < score(before.0), "governance.minQualityScore"),
         (rank(profile(after.0)) < rank(profile(before.0)), "governance.riskProfile"),
-        (is_other(dataset(before.0), dataset(after.0)), "governance.evalDataset"),
-        (is_other(before.1.map(str::to_owned), after.1.map(str::to_owned)), "judgeModel"),
+        (dataset(after.0) != dataset(before.0), "governance.evalDataset"),
+        (after.1 != before.1, "judgeModel"),
     ];
     if score(before.0) == 0 {
         return None;
@@ -230,8 +230,12 @@ mod tests {
             (gated, "judgeModel: 'openai:/a', governance: {minQualityScore: 75, riskProfile: high}", Some("governance.evalDataset")),
             (gated, "judgeModel: 'openai:/b', governance: {minQualityScore: 75, riskProfile: high, evalDataset: d}", Some("judgeModel")),
             ("governance: {minQualityScore: 75, riskProfile: medium}", "governance: {minQualityScore: 75}", None),
-            ("governance: {minQualityScore: 75}", gated, None),
+            ("governance: {minQualityScore: 75}", "governance: {minQualityScore: 90, evalDataset: d}", Some("governance.evalDataset")),
+            ("governance: {minQualityScore: 75}", "judgeModel: 'openai:/a', governance: {minQualityScore: 75}", Some("judgeModel")),
+            ("governance: {minQualityScore: 75}", "governance: {minQualityScore: 90, riskProfile: high}", None),
+            ("", gated, None),
             ("governance: {riskProfile: high, evalDataset: d}", "", None),
+            ("governance: {evalDataset: d}", gated, None),
         ] {
             let (before, after) = (crate::samples::agent(before).spec, crate::samples::agent(after).spec);
             let of = |spec: &slipway_api::AgentSpec| (spec.governance.clone(), spec.judge_model.clone());

@@ -11,6 +11,11 @@ use crate::memory;
 
 /// For how many teams the chart's limits are meant, see docs/limits.md.
 const TEAMS: u64 = 3;
+/// How many EvaluationRuns a team has here, of the 3,000 that its quota allows: enough for their guidelines, 48 KiB each, to be seen if
+/// the manager kept them.
+const RUNS: usize = 300;
+/// How many of the other kinds.
+const OBJECTS: usize = 50;
 /// How many do it here. Two show what each takes: what an API server does with more takes many times as long as all else.
 const FULL: u64 = 2;
 const KIB: usize = 1024;
@@ -135,6 +140,8 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
             "alerts": {"agents": (0..50).map(|at| format!("a{at:02}{}", "a".repeat(49))).collect::<Vec<_>>(),
                 "metrics": (0..16).map(|at| format!("m{at:02}{}", "a".repeat(60))).collect::<Vec<_>>()}}),
         ),
+        // They end at once.
+        ("EvaluationRun", "evaluationruns", json!({"agent": "a", "cancel": true, "guidelines": vec!["\u{20ac}".repeat(1024); 16]})),
         (
             "Agent",
             "agents",
@@ -144,9 +151,15 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
         ),
     ];
     for (of, plural, spec) in &made {
-        for at in 0..50 {
+        let are_runs = *of == "EvaluationRun";
+        for at in 0..if are_runs { RUNS } else { OBJECTS } {
             let mut object = kind(of, &format!("{}-{at}", of.to_lowercase()), spec);
-            object["metadata"]["annotations"] = annotations.clone();
+            if are_runs {
+                // Fifty of one agent would be kept.
+                object["spec"]["agent"] = json!(format!("a-{}", at % OBJECTS));
+            } else {
+                object["metadata"]["annotations"] = annotations.clone();
+            }
             let path = format!("/apis/agents.slipway.dev/v1/namespaces/{namespace}/{plural}");
             let create = cluster.whole("POST", &path).json(&object);
             // So much at once may take an API server longer than it lets itself take, and then some of it is there all the same.

@@ -5,12 +5,21 @@ use slipway_e2e::{Team, kubectl};
 
 use super::{Grant, Try, judge};
 
-/// A stopped agent with a gate, and a canary as given.
+/// A stopped agent, with more in its spec as given.
+fn stopped(team: &Team, name: &str, more: &Value) -> Value {
+    let mut spec = json!({"name": "Gated", "framework": "custom", "suspend": true});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    let metadata = json!({"name": name, "namespace": team.namespace});
+    json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": metadata, "spec": spec})
+}
+
+/// Makes a stopped agent with a gate, and a canary as given.
 fn gated(team: &Team, name: &str, canary: &Value) {
     let governance = json!({"minQualityScore": 75, "riskProfile": "high", "evalDataset": "hard"});
-    let spec = json!({"name": "Gated", "framework": "custom", "suspend": true, "judgeModel": "stub:/echo", "governance": governance, "canary": canary});
-    let metadata = json!({"name": name, "namespace": team.namespace});
-    kubectl("create -f -").input(json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": metadata, "spec": spec})).ok();
+    let more = json!({"judgeModel": "stub:/echo", "governance": governance, "canary": canary});
+    kubectl("create -f -").input(stopped(team, name, &more)).ok();
 }
 
 #[test]
@@ -63,5 +72,43 @@ fn a_canary_that_asks_for_less_takes_the_right_to_lower_gates() {
     };
     all.push(Try::new(promotion(developer), &["spec.governance.minQualityScore: asks for less"]));
     all.push(Try::new(promotion(admin), &[]));
+    judge(&all);
+}
+
+#[test]
+fn a_first_dataset_or_judge_under_a_gate_takes_the_right_to_lower_it() {
+    let team = Team::new("policy-gate-first");
+    let gate = json!({"governance": {"minQualityScore": 75}});
+    kubectl("create -f -").input(stopped(&team, "held", &gate)).ok();
+    kubectl("create -f -").input(stopped(&team, "free", &json!({}))).ok();
+    let users = ["developer", "admin"].map(|role| format!("{}-{role}", team.slug));
+    let [developer, admin] = &users;
+    let _developer = Grant::bind("developer", "slipway-developer", developer, Some(&team.namespace));
+    let _admin = Grant::bind("admin", "slipway-admin", admin, Some(&team.namespace));
+    let patch = |name: &str, user: &str, spec: Value| {
+        let change = json!({"spec": spec});
+        format!("-n {} patch agent/{name} --type=merge --dry-run=server --as={user} -p {change}", team.namespace)
+    };
+    let canary = |overrides: Value| json!({"canary": {"enabled": true, "weight": 10, "overrides": overrides}});
+    let own = json!({"judgeModel": "stub:/echo", "governance": {"minQualityScore": 75, "evalDataset": "easy"}});
+    let tries: [(Value, &[&str]); 5] = [
+        (json!({"governance": {"evalDataset": "easy"}}), &["spec.governance.evalDataset: asks for less", "agents/governance"]),
+        (json!({"governance": {"minQualityScore": 90, "evalDataset": "ds_easy"}}), &["spec.governance.evalDataset: asks for less"]),
+        (json!({"judgeModel": "stub:/echo"}), &["spec.judgeModel: asks for less"]),
+        (
+            canary(json!({"governance": {"minQualityScore": 75, "evalDataset": "easy"}})),
+            &["spec.canary.overrides.governance.evalDataset: asks for less"],
+        ),
+        (canary(json!({"judgeModel": "stub:/echo"})), &["spec.canary.overrides.judgeModel: asks for less"]),
+    ];
+    let mut all: Vec<Try> = tries.iter().map(|(spec, says)| Try::new(patch("held", developer, spec.clone()), says)).collect();
+    all.extend(tries.iter().map(|(spec, _)| Try::new(patch("held", admin, spec.clone()), &[])));
+    let create = format!("-n {} create --dry-run=server --as={developer} -f -", team.namespace);
+    all.extend([
+        Try::new(patch("held", developer, json!({"governance": {"minQualityScore": 90, "riskProfile": "high"}})), &[]),
+        // Where there was no gate, one comes with all that belongs to it.
+        Try::new(patch("free", developer, own.clone()), &[]),
+        Try::with(create, stopped(&team, "new", &own), &[]),
+    ]);
     judge(&all);
 }

@@ -402,8 +402,16 @@ fn asking_for_less_takes_a_right_of_its_own() {
     let less = json!({"governance": {"minQualityScore": 49}});
     let said = patch("gate-dev", &less).refused();
     assert!(said.contains("governance.minQualityScore") && said.contains("agents/governance"), "{said}");
-    patch("gate-dev", &json!({"governance": {"minQualityScore": 60, "evalDataset": "ds_hard_cases"}})).ok();
-    patch("gate-dev", &json!({"governance": {"evalDataset": "hard-cases"}})).ok();
+    // The first dataset and judge take the place of the defaults.
+    let first = json!({"governance": {"evalDataset": "ds_hard_cases"}});
+    let said = patch("gate-dev", &first).refused();
+    assert!(said.contains("governance.evalDataset") && said.contains("agents/governance"), "{said}");
+    let said = patch("gate-dev", &json!({"judgeModel": "stub:/echo"})).refused();
+    assert!(said.contains("judgeModel") && said.contains("agents/governance"), "{said}");
+    let spec = agent.get()["spec"].clone();
+    assert_eq!((&spec["governance"]["evalDataset"], &spec["judgeModel"]), (&Value::Null, &Value::Null), "neither is named");
+    patch("gate-admin", &first).ok();
+    patch("gate-dev", &json!({"governance": {"minQualityScore": 60, "evalDataset": "hard-cases"}})).ok();
     let said = patch("gate-dev", &json!({"governance": {"evalDataset": "hard_cases"}})).refused();
     assert!(said.contains("governance.evalDataset"), "{said}");
     let said = patch("gate-dev", &json!({"governance": null})).refused();
@@ -415,6 +423,9 @@ fn asking_for_less_takes_a_right_of_its_own() {
     let less = json!({"governance": {"min_quality_score": 10}});
     let refused = api.call("PATCH", config).token(&developer).json(&less).expect(403);
     assert!(refused.to_string().contains("min_quality_score"), "{refused}");
+    let judge = json!({"judge_model": "stub:/echo"});
+    let refused = api.call("PATCH", config).token(&developer).json(&judge).expect(403);
+    assert!(refused.to_string().contains("judge_model"), "{refused}");
     let admin = ground.team.token("admin");
     api.call("PATCH", config).token(&admin).json(&less).expect(200);
     patch("gate-admin", &json!({"governance": {"minQualityScore": 0}})).ok();

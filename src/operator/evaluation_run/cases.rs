@@ -15,6 +15,7 @@ use slipway_evaluation::{seed, wire};
 
 use super::MANAGER;
 use super::plan::{ABSENT_TIMEOUT, Cause, Obstacle, decides};
+use crate::caches::evaluation_run::lacks_guidelines;
 use crate::context::Context;
 
 const INPUT_MAX: usize = 32 * 1024;
@@ -80,7 +81,8 @@ pub(super) async fn read(
     if let Some(fault) = fault(&cases) {
         return Ok(Err(invalid_dataset(&name, &fault)));
     }
-    let guidelines = if run.spec.guidelines.is_empty() { guidelines } else { run.spec.guidelines.clone() };
+    let of_run = Box::pin(own_guidelines(context, run)).await?;
+    let guidelines = if of_run.is_empty() { guidelines } else { of_run };
     let appended = match appended(context, run, agent).await {
         Ok(appended) => appended,
         Err(_) if sent.is_some() => Vec::new(),
@@ -103,6 +105,15 @@ pub(super) async fn read(
     }
     let feedback = cases.len() - own;
     Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest, feedback, feedback_digest }))
+}
+
+/// The guidelines of the run itself, which the cache has not.
+async fn own_guidelines(context: &Context, run: &EvaluationRun) -> Result<Vec<String>, write::Error> {
+    if !lacks_guidelines(&run.spec) {
+        return Ok(run.spec.guidelines.clone());
+    }
+    let runs: Api<EvaluationRun> = Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default());
+    Ok(runs.get(&run.name_any()).await?.spec.guidelines)
 }
 
 /// What feedback has appended for the run's agent. Every user who may chat may add a case, so that a run that decides has none.

@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::caches::ChildKind;
 use crate::caches::child::Child;
+use crate::caches::evaluation_run::shortened;
 use crate::tenancy::Tenancy;
 use crate::testing::context_with;
 
@@ -314,13 +315,15 @@ impl Home {
         self.cluster.objects.lock().unwrap().insert("pods/helper-1".to_owned(), metadata);
     }
 
-    /// The cache hears of a change of the spec, and of the status that was written last.
+    /// The cache hears of a change of the spec, and of the status that was written last, and the API server has the run as a whole.
     pub(super) fn apply(&mut self, spec: &Value) {
         self.run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         if let Some(status) = self.cluster.statuses.lock().unwrap().last() {
             self.run["status"] = status.clone();
         }
-        self.context().caches.evaluation_runs.insert(self.key.clone(), DeserializeGuard(Ok(object(self.run.clone()))));
+        self.cluster.objects.lock().unwrap().insert(format!("evaluationruns/{RUN}"), self.run.clone());
+        let cached = shortened(DeserializeGuard(Ok(object(self.run.clone()))));
+        self.context().caches.evaluation_runs.insert(self.key.clone(), cached);
     }
 
     pub(super) async fn reconcile(&self) {
@@ -396,6 +399,15 @@ async fn a_run_goes_to_its_pod_and_comes_back_with_a_score() {
     home.apply(&json!({"ttlSecondsAfterFinished": 0}));
     home.reconcile().await;
     assert_eq!(*home.cluster.deleted.lock().unwrap(), [format!("evaluationruns/{RUN}")]);
+}
+
+#[tokio::test]
+async fn a_pod_is_sent_the_guidelines_that_the_cache_has_not() {
+    let pod = FakePod::open("127.77.19.57").await;
+    let home = Home::new("127.77.19.57", &json!({"guidelines": ["Be kind.", "Be brief."]}));
+    home.reconcile().await;
+    let request = pod.requests.lock().unwrap()[0].clone();
+    assert_eq!(request["dataset"]["guidelines"], json!(["Be kind.", "Be brief."]), "{request:#}");
 }
 
 #[tokio::test]

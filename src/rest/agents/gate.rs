@@ -110,6 +110,15 @@ mod tests {
             assert_eq!(lowered(&spec(json!({})), &change), None, "{change}");
         }
         assert_eq!(lowered(&gated, &json!({"governance": {"minQualityScore": "many"}})), None, "the cluster refuses it");
+        let by_defaults = spec(json!({"governance": {"minQualityScore": 80}}));
+        for (change, expected) in [
+            (json!({"governance": {"minQualityScore": 90, "evalDataset": "easy"}}), Some("governance.evalDataset")),
+            (json!({"judgeModel": "stub:/judge"}), Some("judgeModel")),
+            (json!({"canary": {"enabled": true, "weight": 5, "overrides": {"judgeModel": "stub:/judge"}}}), Some("canary.judgeModel")),
+            (json!({"governance": {"minQualityScore": 90}}), None),
+        ] {
+            assert_eq!(lowered(&by_defaults, &change).as_deref(), expected, "{change}");
+        }
 
         let canary = |overrides: Value| json!({"canary": {"enabled": true, "weight": 5, "overrides": overrides}});
         for (change, expected) in [

@@ -258,6 +258,7 @@ async fn a_gate_is_lowered_by_who_may_govern() {
         (json!({"governance": {"min_quality_score": 79}}), "governance.min_quality_score"),
         (json!({"governance": null}), "governance.min_quality_score"),
         (json!({"judge_model": null}), "judge_model"),
+        (json!({"governance": {"min_quality_score": 80, "eval_dataset": "easy"}}), "governance.eval_dataset"),
     ] {
         says(&change(body).await, 403, &format!("{field}: this lowers what releases of the agent are held to"));
     }
