@@ -6,7 +6,8 @@
 
 use crate::Format;
 
-/// The ingestion: its embedding model (some 100 MiB), one answer of a source as JSON, and a batch of chunks.
+/// The ingestion: its embedding model (some 100 MiB), one answer of a source as JSON (up to 64 MiB, and gone before a document is read,
+/// though perhaps not given back by then), and a batch of chunks.
 pub const INGESTION_BYTES: u64 = 192 << 20;
 /// What the kernel counts besides: sockets, page tables, files that are being written.
 pub const SYSTEM_BYTES: u64 = 32 << 20;
