@@ -8,11 +8,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
-use slipway_peers::{Server, free_port, is_root, repository};
+use slipway_peers::{Cgroup, Server, free_port, is_root, repository};
 use tempfile::TempDir;
 
 use crate::api::{Api, binary};
-use crate::cgroup::Cgroup;
 use crate::kubectl::{Kubectl, Outcome, program};
 use crate::platform;
 use crate::poll;

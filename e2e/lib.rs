@@ -4,8 +4,8 @@
 //! is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what it answers, `proxy`
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
 //! `gitops` runs a controller that applies them, `compare` tells differences, `contract` makes up calls to REST, `fault` is what may happen between a manager
-//! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
-//! process' memory, `fence` puts NetworkPolicies in force, `flagger` rolls agents out, `foothold` is the network as a pod sees it, `page` has
+//! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `fence` puts
+//! NetworkPolicies in force, `flagger` rolls agents out, `foothold` is the network as a pod sees it, `page` has
 //! the steps of a document that is played, `platform` knows the installed manager, `routes` is a Gateway with the kinds that it needs, `scaler` measures for autoscalers, `tracks` tells who
 //! is answered by a canary, `turn` says who runs beside whom.
 
@@ -15,7 +15,6 @@ mod agent;
 mod apart;
 mod api;
 pub mod attack;
-mod cgroup;
 mod compare;
 mod contract;
 mod door;
@@ -43,7 +42,6 @@ mod watch;
 pub use agent::{Agent, condition, fresh};
 pub use apart::{Apart, Objects, Place};
 pub use api::{Api, Call, Sent, State, Stream};
-pub use cgroup::{Cgroup, peak_memory};
 pub use compare::{assert_holds, essence, settings};
 pub use contract::Contract;
 pub use fence::{Fence, render};

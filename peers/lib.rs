@@ -1,11 +1,14 @@
 //! Other people's servers and clients, for our tests: where `hack/peers` put them, how they are started and stopped.
 //!
+//! Beside them is `Cgroup`, which limits the memory of a process as a container's limit does.
+//!
 //! Every server gets a process group, a temporary folder and a loopback port of its own, so that tests run beside
 //! each other; it is gone when its value is dropped, and also when the test's process is killed. What goes wrong
 //! panics with the end of the server's log: a test has nothing better to do.
 #![expect(clippy::expect_used, clippy::panic, reason = "used by tests alone, where a panic is how a failure is told")]
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when a peer does not do what it should")]
 
+mod cgroup;
 mod git;
 mod git_http;
 mod issuer;
@@ -30,6 +33,7 @@ mod vectors;
 
 use std::path::PathBuf;
 
+pub use cgroup::{Cgroup, peak_memory};
 pub use git::Git;
 pub use git_http::GitHttp;
 pub use issuer::Issuer;

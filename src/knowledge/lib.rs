@@ -2,6 +2,7 @@
 //! Each stage is a trait and a file per kind.
 
 pub mod block;
+pub mod budget;
 pub mod chunk;
 pub mod extract;
 pub mod source;

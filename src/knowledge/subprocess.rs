@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::budget::{READER_MEBIBYTES, reader_mebibytes};
 use crate::extract::ExtractSummary;
 use crate::{Block, Format, Unreadable};
 pub use child::child_main;
@@ -34,6 +35,7 @@ const STDERR_BYTES_MAX: u64 = 4096;
 /// The limits of one extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtractionLimits {
+    /// Less of a format that takes less, see [`reader_mebibytes`].
     pub memory_mebibytes: u32,
     /// Of the processor. Programs that read images have as much each.
     pub cpu: Duration,
@@ -44,7 +46,7 @@ pub struct ExtractionLimits {
 
 impl Default for ExtractionLimits {
     fn default() -> Self {
-        Self { memory_mebibytes: 256, cpu: Duration::from_mins(2), wait: Duration::from_mins(5), output_bytes: 2 << 30 }
+        Self { memory_mebibytes: READER_MEBIBYTES, cpu: Duration::from_mins(2), wait: Duration::from_mins(5), output_bytes: 2 << 30 }
     }
 }
 
@@ -58,6 +60,7 @@ impl Extraction {
     /// Starts `program`, whose arguments are followed by those of `child_main`.
     pub fn start(program: &[OsString], format: Format, file: &Path, limits: ExtractionLimits) -> Result<Self, Unreadable> {
         let (program, arguments) = program.split_first().ok_or_else(|| io::Error::other("no program is configured for extractions"))?;
+        let limits = ExtractionLimits { memory_mebibytes: limits.memory_mebibytes.min(reader_mebibytes(format)), ..limits };
         let mut command = Command::new(program);
         command.args(arguments).args(child::arguments(format, file, &limits));
         Self::run(command, limits)

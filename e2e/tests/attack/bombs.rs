@@ -4,7 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use slipway_e2e::attack::{Installation, Person};
-use slipway_e2e::{Api, Cgroup, Reply, peak_memory};
+use slipway_e2e::{Api, Reply};
+use slipway_peers::{Cgroup, peak_memory};
 
 /// What the chart gives a container of REST.
 const LIMIT: u64 = 256 << 20;

@@ -4,7 +4,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 use slipway_e2e::attack::{Installation, MEMORY};
-use slipway_e2e::{Api, Cgroup, peak_memory, poll};
+use slipway_e2e::{Api, poll};
+use slipway_peers::{Cgroup, peak_memory};
 use tempfile::TempDir;
 
 use crate::memory;

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipway_e2e::attack::{Installation, MEMORY, Person};
-use slipway_e2e::{Api, Cgroup, Reply, peak_memory, poll};
+use slipway_e2e::{Api, Reply, poll};
+use slipway_peers::{Cgroup, peak_memory};
 
 const UNLIMITED: &str = r#"{"team":{"atOnce":0,"perSecond":0,"burst":0},"agent":{"atOnce":0,"perSecond":0,"burst":0},"listeners":0}"#;
 /// What a healthy REST may take to say that it is, on a machine that does other things besides.

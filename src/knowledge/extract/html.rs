@@ -16,7 +16,7 @@ use crate::BlockKind;
 use page::HtmlPage;
 
 /// Pages are held in memory; the longest standards as one page have half of this.
-const HTML_BYTES_MAX: u64 = 32 * 1024 * 1024;
+pub(crate) const HTML_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 pub struct Html;
 

@@ -16,6 +16,7 @@ use self::page::PdfPage;
 use self::reader::{Read, Reader, ReaderState};
 use super::program::{Allowance, Running, command, find, told};
 use super::{ExtractSummary, Extractor, Sink, Unreadable};
+use crate::budget::PAGES_PROGRAM_BYTES;
 
 mod flow;
 mod fonts;
@@ -38,8 +39,6 @@ const MAX_OCR_PAGES: u32 = 500;
 const MAX_OCR_PAGE_TIME: Duration = Duration::from_mins(1);
 const MAX_PAGE_TIME: Duration = Duration::from_secs(20);
 const MAX_TIME: Duration = Duration::from_hours(1);
-/// Of each program that prints text; what they really take is some 25 MiB.
-const MAX_PROGRAM_MEMORY_BYTES: u64 = 256 << 20;
 
 const INFO_TIME: Duration = Duration::from_secs(20);
 const MAX_INFO_BYTES: u64 = 64 << 10;
@@ -97,7 +96,7 @@ impl Pdf {
     }
 
     fn allowance(&self) -> Allowance {
-        Allowance { memory_bytes: MAX_PROGRAM_MEMORY_BYTES, time: self.limits.time }
+        Allowance { memory_bytes: PAGES_PROGRAM_BYTES, time: self.limits.time }
     }
 
     /// The number of pages.

@@ -15,6 +15,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 const FOLDERS: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
 /// How often a child is looked after while it has an end to come to.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// What a program may map beyond its memory: its libraries, which are files.
+const LIBRARIES_BYTES: u64 = 64 << 20;
 /// What is kept of a program's complaints.
 const MAX_COMPLAINT_BYTES: u64 = 4096;
 
@@ -26,6 +28,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 /// What a child may use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowance {
+    /// That it has to itself.
     pub(super) memory_bytes: u64,
     /// From its start to its end.
     pub(super) time: Duration,
@@ -62,18 +65,13 @@ impl Running {
                 let most = getrlimit(resource).maximum.map_or(most, |own| own.min(most));
                 prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) })
             };
-            lower(Resource::As, allowance.memory_bytes)?;
+            lower(Resource::As, allowance.memory_bytes.saturating_add(LIBRARIES_BYTES))?;
             // The subprocess that reads the document may have less of its own, which this one would inherit.
             lower(Resource::Data, allowance.memory_bytes)?;
             lower(Resource::Cpu, allowance.time.as_secs().max(1))?;
             lower(Resource::Core, 0)?;
         }
         Ok(running)
-    }
-
-    /// The output, as another program's input.
-    pub(super) fn pipe(&mut self) -> Option<ChildStdout> {
-        self.child.stdout.take()
     }
 
     pub(super) fn output(&mut self) -> Option<BufReader<ChildStdout>> {

@@ -2,6 +2,7 @@
 //! source is busy. Each source reads its own errors.
 
 mod redirect;
+mod tree;
 mod wait;
 
 use std::fs::File;
@@ -26,7 +27,10 @@ const PROFILE: EgressProfile = EgressProfile {
 
 /// How much of an error's body is read.
 const MAX_ERROR_BYTES: u64 = 64 * 1024;
-const MAX_ANSWER_BYTES: u64 = 32 * 1024 * 1024;
+/// Pages of lists have less than 5 MiB; the longest answer is a page of a wiki.
+const MAX_ANSWER_BYTES: u64 = 16 * 1024 * 1024;
+/// Of an answer together with what it becomes: a part of the ingestion's share of its pod, see [`crate::budget`].
+const MAX_TREE_BYTES: u64 = 64 * 1024 * 1024;
 /// As long as anybody may ask for it, and many may at once.
 const MAX_SHORT_ANSWER_BYTES: u64 = 1024 * 1024;
 const MAX_REDIRECTS: usize = 3;
@@ -144,6 +148,10 @@ impl Http {
     /// The body of a successful answer, as JSON.
     pub(crate) async fn json<T: DeserializeOwned>(&self, make: Maker<'_>, judge: Judge<'_>) -> Result<T, SourceError> {
         let body = self.bytes(make, judge).await?;
+        if tree::bytes(&body) > MAX_TREE_BYTES {
+            let what = format!("the source answers with JSON that takes more than {} MiB of memory", MAX_TREE_BYTES >> 20);
+            return Err(SourceError::broken(what).with_contact(Contact::Answered));
+        }
         serde_json::from_slice(&body).map_err(|error| {
             // The parser's words could quote the answer.
             let place = format!("at line {} column {}", error.line(), error.column());

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::config::{self, JiraConfig};
 use super::http::{Http, HttpLimits, Refusal, SourceCall};
-use super::markup::{adf_to_html, escaped, write_page};
+use super::markup::{PageWriter, adf_to_html, escaped, page_too_large};
 use super::since::Since;
 use super::{
     ChangeCursor, Changes, Contact, Credentials, Fetched, Incremental, Item, PageToken, Pending, Source, SourceError, SourcePage,
@@ -23,7 +23,8 @@ use super::{
 };
 
 const PAGE_ITEMS: u32 = 100;
-const COMMENTS: usize = 100;
+/// A comment has up to 32,767 characters, and its format several objects for a line.
+const COMMENTS: usize = 50;
 /// The most comments of one issue that become part of its page.
 const MAX_COMMENTS: usize = 5000;
 
@@ -176,20 +177,19 @@ impl Jira {
             Ok(self.dressed(SourceCall::get(url)))
         };
         let issue: Issue = self.http.json(&make, &|refusal| self.judged(refusal, Some(item))).await?;
-        let fields = &issue.fields;
-        let name = |field: &str| escaped(fields[field]["name"].as_str().unwrap_or_default());
-        let mut body = format!("<p>{} {} ({})</p>\n", name("issuetype"), escaped(&issue.key), name("status"));
-        let labels: Vec<String> = fields["labels"].as_array().into_iter().flatten().filter_map(Value::as_str).map(escaped).collect();
-        if !labels.is_empty() {
-            let _ = writeln!(body, "<p>Labels: {}</p>", labels.join(", "));
+        let (title, body) = head(&issue);
+        drop(issue);
+        let mut page = PageWriter::begin(file, &title)?;
+        if !page.add(&body)? {
+            return Err(page_too_large());
         }
-        body.push_str(&adf_to_html(&fields["description"]));
-        self.comments(item, &id, &mut body).await?;
-        let summary = fields["summary"].as_str().unwrap_or_default();
-        write_page(file, &format!("{}: {summary}", issue.key), &body)
+        drop(body);
+        let last = self.comments(item, &id, &mut page).await?;
+        page.finish(&last)
     }
 
-    async fn comments(&self, item: &Item, id: &str, body: &mut String) -> Result<(), SourceError> {
+    /// Adds the comments, the oldest first, as long as there is room. Returns what the page is to say of those that are left out.
+    async fn comments(&self, item: &Item, id: &str, page: &mut PageWriter<'_>) -> Result<String, SourceError> {
         let mut start = 0;
         loop {
             let make = || {
@@ -197,19 +197,26 @@ impl Jira {
                 url.set_query(Some(&format!("orderBy=created&maxResults={COMMENTS}&startAt={start}")));
                 Ok(self.dressed(SourceCall::get(url)))
             };
-            let page: Comments = self.http.json(&make, &|refusal| self.judged(refusal, Some(item))).await?;
-            if start == 0 && !page.comments.is_empty() {
-                body.push_str("<h2>Comments</h2>\n");
+            let Comments { comments, total } = self.http.json(&make, &|refusal| self.judged(refusal, Some(item))).await?;
+            let count = comments.len();
+            let total = total.max(start + count);
+            if start == 0 && count > 0 && !page.add("<h2>Comments</h2>\n")? {
+                return Ok(left_out(item, 0, total));
             }
-            let count = page.comments.len();
-            for comment in page.comments {
+            for (at, comment) in comments.iter().enumerate() {
                 let author = escaped(comment["author"]["displayName"].as_str().unwrap_or("Somebody"));
                 let day: String = comment["created"].as_str().unwrap_or_default().chars().take(10).collect();
-                let _ = writeln!(body, "<h3>{author}, {}</h3>\n{}", escaped(&day), adf_to_html(&comment["body"]));
+                let html = format!("<h3>{author}, {}</h3>\n{}\n", escaped(&day), adf_to_html(&comment["body"]));
+                if !page.add(&html)? {
+                    return Ok(left_out(item, start + at, total));
+                }
             }
             start += count;
-            if count == 0 || start >= page.total || start >= MAX_COMMENTS {
-                return Ok(());
+            if count == 0 || start >= total {
+                return Ok(String::new());
+            }
+            if start >= MAX_COMMENTS {
+                return Ok(left_out(item, start, total));
             }
         }
     }
@@ -224,6 +231,25 @@ impl Jira {
             _ => refusal.other(""),
         }
     }
+}
+
+/// The title of an issue's page, and the body as far as its comments.
+fn head(issue: &Issue) -> (String, String) {
+    let fields = &issue.fields;
+    let name = |field: &str| escaped(fields[field]["name"].as_str().unwrap_or_default());
+    let mut body = format!("<p>{} {} ({})</p>\n", name("issuetype"), escaped(&issue.key), name("status"));
+    let labels: Vec<String> = fields["labels"].as_array().into_iter().flatten().filter_map(Value::as_str).map(escaped).collect();
+    if !labels.is_empty() {
+        let _ = writeln!(body, "<p>Labels: {}</p>", labels.join(", "));
+    }
+    body.push_str(&adf_to_html(&fields["description"]));
+    (format!("{}: {}", issue.key, fields["summary"].as_str().unwrap_or_default()), body)
+}
+
+/// Part of the page, so that who finds it knows that there is more.
+fn left_out(item: &Item, kept: usize, total: usize) -> String {
+    tracing::info!(document = item.uri, kept, total, "comments are left out");
+    format!("<p>Of {total} comments, the first {kept} are on this page; the rest was left out.</p>\n")
 }
 
 /// Jira tells a failed login in a header of an answer that it gives to anybody.

@@ -10,11 +10,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ExtractionLimits;
 use super::line::{Ended, Line};
+use crate::budget::OCR_BYTES;
 use crate::extract::{ExtractSummary, extractor};
 use crate::{Block, Format, Unreadable};
 
-/// The memory that programs it starts may have, in MiB; its own is less.
-const PROGRAM_MEBIBYTES: u64 = 512;
 /// The largest file that it may write, for programs that it starts.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -61,7 +60,8 @@ fn limit(mebibytes: u64, seconds: u64) -> io::Result<()> {
         let most = getrlimit(resource).maximum.map_or(maximum, |most| most.min(maximum));
         setrlimit(resource, Rlimit { current: Some(current.min(most)), maximum: Some(most) })
     };
-    lower(Resource::Data, mebibytes << 20, mebibytes.max(PROGRAM_MEBIBYTES) << 20)?;
+    let bytes = mebibytes << 20;
+    lower(Resource::Data, bytes, bytes.max(OCR_BYTES))?;
     // The soft limit's signal tells which limit it was.
     lower(Resource::Cpu, seconds, seconds.saturating_add(5))?;
     lower(Resource::Fsize, FILE_BYTES_MAX, FILE_BYTES_MAX)?;

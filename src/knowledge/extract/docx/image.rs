@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::package::Package;
 use super::relations::Relations;
+use crate::budget::OCR_BYTES;
 use crate::extract::Unreadable;
 use crate::extract::program::{Allowance, Running, command};
 
@@ -18,7 +19,7 @@ const IMAGE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Smaller ones are icons and lines.
 const IMAGE_BYTES_MIN: usize = 512;
 /// Of one image.
-const ALLOWANCE: Allowance = Allowance { memory_bytes: 512 << 20, time: Duration::from_secs(20) };
+const ALLOWANCE: Allowance = Allowance { memory_bytes: OCR_BYTES, time: Duration::from_secs(20) };
 /// For all images of a document.
 const TOTAL_TIMEOUT: Duration = Duration::from_mins(2);
 const TEXT_BYTES_MAX: u64 = 256 * 1024;

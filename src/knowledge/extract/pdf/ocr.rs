@@ -1,19 +1,19 @@
-//! Reads pages that are pictures: `pdftoppm` rasters one page at a time straight into tesseract.
+//! Reads pages that are pictures: `pdftoppm` rasters one page at a time into a file, which tesseract reads once that has ended, so
+//! that only one of them takes memory.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Seek};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::page::PdfPage;
+use crate::budget::{OCR_BYTES, RASTER_BYTES};
 use crate::extract::program::{Allowance, Running, command, find, told};
 
 const RESOLUTION: f32 = 300.0;
 /// A page larger than this at that resolution is rastered with less: some 550 mm square.
 const MAX_PIXELS: f32 = 40e6;
-const RASTER_MEMORY_BYTES: u64 = 384 << 20;
-const OCR_MEMORY_BYTES: u64 = 512 << 20;
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 /// A page with fewer words may be a picture with a number below it.
 const FEW_WORDS: usize = 12;
@@ -30,7 +30,7 @@ const MIN_CONFIDENCE: f32 = 20.0;
 
 #[derive(Debug)]
 pub(super) struct Ocr {
-    rasterer: Option<PathBuf>,
+    pub(super) rasterer: Option<PathBuf>,
     lister: Option<PathBuf>,
     pub(super) reader: Option<PathBuf>,
     /// As tesseract takes them: `eng+deu`.
@@ -93,7 +93,7 @@ impl Ocr {
         let mut command =
             command(self.rasterer.as_ref()?, ["-q", "-gray", "-scale-to", GLANCE_PIXELS, "-singlefile", "-f", &number, "-l", &number]);
         command.arg(file);
-        let glance = Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: GLANCE_TIME };
+        let glance = Allowance { memory_bytes: RASTER_BYTES, time: GLANCE_TIME };
         let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
         // Three lines of a header come before the bytes: `P5`, the sides, the largest value.
         let pixels = ended.output.splitn(4, |byte| *byte == b'\n').nth(3)?;
@@ -105,7 +105,7 @@ impl Ocr {
         let (first, last) = (pages.start.to_string(), (pages.end - 1).to_string());
         let mut command = command(self.lister.as_ref()?, ["-list", "-f", &first, "-l", &last]);
         command.arg(file);
-        let glance = Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: GLANCE_TIME };
+        let glance = Allowance { memory_bytes: RASTER_BYTES, time: GLANCE_TIME };
         let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
         let output = String::from_utf8_lossy(&ended.output).into_owned();
         let large = |row: &str| {
@@ -131,13 +131,18 @@ impl Ocr {
         let number = page.number.to_string();
 
         let mut raster = command(rasterer, ["-q", "-gray", "-r", &resolution, "-singlefile", "-f", &number, "-l", &number]);
-        raster.arg(file);
-        let mut raster = Running::start(raster, Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: self.time })?;
-        let picture = raster.pipe().ok_or_else(|| io::Error::other("pdftoppm has no output"))?;
+        let (began, mut picture) = (Instant::now(), tempfile::tempfile()?);
+        raster.arg(file).stdout(picture.try_clone()?);
+        let allowance = Allowance { memory_bytes: RASTER_BYTES, time: self.time };
+        let ended = Running::start(raster, allowance)?.finish(allowance, 0)?;
+        if picture.metadata()?.len() == 0 {
+            return Err(io::Error::other(told(ended.status)));
+        }
+        picture.rewind()?;
         let arguments = ["stdin", "stdout", "-l", &self.languages, "--dpi", &resolution, "-c", "tessedit_create_tsv=1"];
         let mut read = command(reader, arguments);
         read.stdin(picture);
-        let allowance = Allowance { memory_bytes: OCR_MEMORY_BYTES, time: self.time };
+        let allowance = Allowance { memory_bytes: OCR_BYTES, time: self.time.saturating_sub(began.elapsed()) };
         let ended = Running::start(read, allowance)?.finish(allowance, MAX_OUTPUT_BYTES)?;
         if ended.status.success() { Ok(seen(&String::from_utf8_lossy(&ended.output))) } else { Err(io::Error::other(told(ended.status))) }
     }

@@ -57,6 +57,35 @@ async fn issues_are_listed_in_pages_and_read_with_comments() {
     assert!(!feed.tells_deletions() && changes.removed.is_empty() && changes.more, "{changes:?}");
 }
 
+/// An issue whose comments, `count` to an answer, all have this text and are without end.
+async fn talkative(count: usize, text: String) -> (Scripted, Box<dyn Source>, Item) {
+    let server = Scripted::start(move |asked, _| {
+        if !asked.target.contains("/comment?") {
+            return ScriptedAnswer::json(&json!({"id": "1", "key": "PLAT-1", "fields": {"summary": "Talk"}}));
+        }
+        let paragraph = json!({"type": "paragraph", "content": [{"type": "text", "text": text}]});
+        let comment = json!({"author": {"displayName": "Bob"}, "created": "2026-02-18T00:00:00Z", "body": {"content": [paragraph]}});
+        ScriptedAnswer::json(&json!({"comments": vec![comment; count], "total": 9000}))
+    })
+    .await;
+    let source = mounts("t").open(json!({"type": "jira", "base_url": server.url, "project_key": "PLAT", "credentials_secret": "s"}));
+    let (key, uri, filename) = ("1".to_owned(), "https://x/browse/PLAT-1".to_owned(), "PLAT-1.html".to_owned());
+    (server, source, Item { key, uri, filename, content_type: None, version: None, size: None })
+}
+
+#[tokio::test]
+async fn an_issue_of_endless_comments_ends_where_its_page_may() {
+    // Sixteen of 2 MB fit into what is read of HTML.
+    for (count, text, kept, requests) in [(4, "word ".repeat(400_000), 16, 6), (50, "word".to_owned(), 5000, 101)] {
+        let (server, source, item) = talkative(count, text).await;
+        let page = String::from_utf8(content(&*source, &item).await.unwrap()).unwrap();
+        assert!(page.len() <= 32 << 20, "{} bytes", page.len());
+        assert_eq!((page.matches("<h3>Bob").count(), server.asked().len()), (kept, requests));
+        let end = format!("<p>Of 9000 comments, the first {kept} are on this page; the rest was left out.</p>\n</body></html>\n");
+        assert!(page.ends_with(&end), "{}", &page[page.len() - 200..]);
+    }
+}
+
 #[tokio::test]
 async fn credentials_that_jira_forgets_do_not_empty_the_index() {
     let server = backlot(&[issue(1, "One", "Nothing.", &[])]);

@@ -105,6 +105,23 @@ async fn a_document_over_the_limit_is_refused_unread() {
 }
 
 #[tokio::test]
+async fn json_that_would_swell_is_not_parsed() {
+    let objects = |count| "{},".repeat(count);
+    for (body, is_refused) in [
+        (format!("[{}0]", objects(200_000)), true),
+        (format!("[{}0]", objects(1_000)), false),
+        (format!("[\"{}\"]", objects(200_000)), false),
+    ] {
+        let server = Scripted::start(move |_, _| ScriptedAnswer("200 OK".into(), body.clone().into_bytes())).await;
+        let make = || Ok(SourceCall::get(server.url.parse().unwrap()));
+        let outcome = http().json::<Value>(&make, &|refusal| refusal.other("")).await.map(drop);
+        assert_eq!(outcome.is_err(), is_refused, "{outcome:?}");
+        let told = outcome.map_err(|error| error.to_string()).err().unwrap_or_default();
+        assert!(!is_refused || told.contains("64 MiB of memory"), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn redirects_take_no_credentials_along_and_are_limited() {
     let elsewhere = Scripted::start(|_, _| ScriptedAnswer("200 OK".into(), b"file".to_vec())).await;
     let away = format!("302 Found\r\nLocation: {}/file", elsewhere.url);

@@ -113,6 +113,28 @@ fn ocr_that_takes_too_long_is_ended_and_told() {
     assert!(summary.notes[0].starts_with("page 2 is an image and was not read: it took more than"), "{summary:?}");
 }
 
+/// Both are played by scripts. The one that rasters goes on for a while after its last byte, and the one that reads tells what it finds.
+#[test]
+fn ocr_begins_when_the_page_has_been_rastered() {
+    let folder = pictures();
+    let ended = folder.path().join("ended");
+    // By another process, so that no file is open for writing here when it is run.
+    let script = |name: &str, lines: &str| {
+        let (text, program) = (folder.path().join(format!("{name}.sh")), folder.path().join(name));
+        std::fs::write(&text, format!("#!/bin/sh\n{lines}\n")).unwrap();
+        assert!(Command::new("install").args(["-m", "755"]).args([&text, &program]).status().unwrap().success());
+        Some(program)
+    };
+    let ended = ended.display();
+    let mut pdf = pdf();
+    pdf.ocr.rasterer = script("raster", &format!("rm -f {ended}; printf 'P5\\n2 1\\n255\\nxy'; exec >&-; sleep 0.5; : > {ended}"));
+    let row = "5\\t1\\t1\\t1\\t1\\t1\\t0\\t0\\t0\\t0\\t90\\t";
+    pdf.ocr.reader = script("read", &format!("if [ -e {ended} ]; then printf '{row}afterwards\\n'; else printf '{row}meanwhile\\n'; fi"));
+    let (blocks, summary) = extract(&pdf, &folder.path().join("picture.pdf")).unwrap();
+    let seen = blocks.iter().filter(|block| block.page == Some(2)).map(|block| block.text.as_str()).collect::<Vec<_>>();
+    assert_eq!(seen, ["afterwards"], "{summary:?}");
+}
+
 #[test]
 fn extraction_ends_when_its_sink_has_enough() {
     let folder = made("columns", folder());

@@ -13,7 +13,7 @@ const V1: &str = "/sys/fs/cgroup/memory";
 /// Where those of version 2 are.
 const V2: &str = "/sys/fs/cgroup";
 
-const PREFIX: &str = "slipway-attack-";
+const PREFIX: &str = "slipway-test-";
 
 /// A group of its own, removed at the end. The kernel kills a process in it that takes more than the limit.
 pub struct Cgroup {
@@ -51,6 +51,15 @@ impl Cgroup {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", r#"echo $$ >"$0" && exec "$@""#]).arg(self.folder.join("cgroup.procs")).arg(program);
         command
+    }
+
+    /// How many processes of this group the kernel has killed for want of memory.
+    #[track_caller]
+    pub fn kills(&self) -> u64 {
+        let events = self.folder.join(if self.folder.starts_with(V1) { "memory.oom_control" } else { "memory.events" });
+        let events = fs::read_to_string(&events).unwrap_or_else(|e| panic!("{} cannot be read: {e}", events.display()));
+        let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+        kills.unwrap_or_else(|| panic!("the kernel does not count what it kills: {events}"))
     }
 }
 
