@@ -58,7 +58,7 @@ pub struct DatasetSpec {
     #[schemars(length(max = 2048))]
     pub description: Option<String>,
 
-    /// Rules that every answer has to keep, for the scorers guidelines and expectations_guidelines. A case's own stand in its metadata.guidelines.
+    /// Rules that every answer has to keep, for the scorer guidelines. The scorer expectations_guidelines reads those of a case alone, in its metadata.guidelines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 1024)))]
     pub guidelines: Vec<String>,

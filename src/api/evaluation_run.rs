@@ -103,7 +103,7 @@ pub struct EvaluationRunSpec {
     #[serde(default)]
     pub cancel: bool,
 
-    /// After how many seconds a run that has ended is deleted. Default is the chart's.
+    /// After how many seconds a run that has ended is deleted. Default 2592000, which is 30 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_finished: Option<i64>,

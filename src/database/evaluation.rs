@@ -1,4 +1,5 @@
-//! Results of evaluations, case by case, so that a run goes on where it broke off. They are kept for a month.
+//! Results of evaluations, case by case, so that a run goes on where it broke off, and a verdict can be explained. They are kept for a
+//! month.
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row};
@@ -10,13 +11,15 @@ use crate::{Fault, Store, Tenants, id};
 const KEPT_DAYS: i32 = 30;
 /// The most rows of one statement.
 const BATCH: i64 = 1_000;
+/// The most results that one statement writes.
+const WRITTEN_AT_ONCE: usize = 100;
 
 /// What came of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvaluationResult {
     /// The case's place in the dataset.
     pub case: usize,
-    /// Of the case and of what it was judged by.
+    /// Of the case and of what it was judged by. Empty where no run is to go on with the result.
     pub digest: Vec<u8>,
     pub result: Value,
 }
@@ -129,6 +132,41 @@ impl Tenants {
                 return Ok(all);
             }
         }
+    }
+
+    /// Writes the results of a run, one for each of its cases, in the place of all that lie there, whoever wrote them.
+    pub async fn replace_evaluation_results(&self, team: &str, agent: &str, run: &str, results: &[EvaluationResult]) -> Result<(), Fault> {
+        const DELETE: &str = "DELETE FROM slipway.evaluation_results WHERE team = $1 AND agent_id = $2 AND run = $3";
+        // A pod may write at the same time.
+        const WRITE: &str = "
+            INSERT INTO slipway.evaluation_results (team, agent_id, run, place, digest, result)
+            SELECT $1, $2, $3, r.place, r.digest, r.result::json
+            FROM unnest($4::integer[], $5::bytea[], $6::text[]) AS r (place, digest, result)
+            ON CONFLICT (team, agent_id, run, place) DO UPDATE SET digest = excluded.digest, result = excluded.result";
+        id::check("team", team)?;
+        id::check("agent id", agent)?;
+        id::check("run id", run)?;
+        let mut places = Vec::with_capacity(results.len());
+        for result in results {
+            places.push(i32::try_from(result.case).map_err(|_| Fault::Refused("the case's place is too great".to_owned()))?);
+        }
+        in_long_time(async {
+            let mut work = self.door.begin_long().await?;
+            ask(DELETE).bind(team).bind(agent).bind(run).execute(&mut *work).await?;
+            for (rows, places) in results.chunks(WRITTEN_AT_ONCE).zip(places.chunks(WRITTEN_AT_ONCE)) {
+                ask(WRITE)
+                    .bind(team)
+                    .bind(agent)
+                    .bind(run)
+                    .bind(places.to_vec())
+                    .bind(rows.iter().map(|row| row.digest.clone()).collect::<Vec<_>>())
+                    .bind(rows.iter().map(|row| row.result.to_string()).collect::<Vec<_>>())
+                    .execute(&mut *work)
+                    .await?;
+            }
+            work.commit().await
+        })
+        .await
     }
 
     /// Deletes results that are older than a month, in batches, and returns how many there were.

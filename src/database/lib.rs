@@ -60,7 +60,7 @@ pub use readings::{
     Readings, RunScore, RunViolations, Used,
 };
 pub use retention::Retention;
-pub use sampling::{SampledMean, SampledScore, SampledTurn};
+pub use sampling::{SampledScore, SampledTurn};
 pub use shown::{Detail, Listed};
 pub use store::Store;
 pub use strangers::Stranger;

@@ -6,15 +6,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use sqlx::Row;
 
 use crate::connection::{Door, ask, in_time, settings};
 use crate::store::Known;
 use crate::types::{ConversationSummary, MemoryEntry, Page, StoredMessage};
-use crate::{Fault, Readings, SampledMean, Store};
+use crate::{Fault, Readings, Store};
 
 const MAX_CONNECTIONS: u32 = 2;
 const MAX_WRITING_CONNECTIONS: u32 = 1;
@@ -118,12 +116,6 @@ impl Records {
     pub async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
         let page = self.store.memories(limit, cursor).await?;
         Ok(if self.are_its_own().await? { page } else { nothing() })
-    }
-
-    /// See [`Store::sampled_means`].
-    pub async fn sampled_means(&self, start: Timestamp, width: Duration) -> Result<Vec<SampledMean>, Fault> {
-        let means = self.store.sampled_means(start, width).await?;
-        Ok(if self.are_its_own().await? { means } else { Vec::new() })
     }
 
     /// Asked after the rows have been read: an id that is a later Agent's has none of an earlier one any more.

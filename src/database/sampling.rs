@@ -1,17 +1,10 @@
 //! Scores of answers of production that were sampled, and how many of these an agent may have a day. They are kept for a month.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
 
 use crate::connection::{ask, in_time};
-use crate::conversation::{clean, time};
+use crate::conversation::clean;
 use crate::{Fault, Store, Tenants, id};
-
-/// The most rows of one answer.
-const MOST_MEANS: i64 = 10_000;
 
 /// What scorers found in one answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,22 +22,6 @@ pub struct SampledScore {
     pub scorer: String,
     /// 0 to 1; none where the judge gave nothing that can be used.
     pub value: Option<f64>,
-    pub judge_tokens: i64,
-}
-
-/// The mean of a scorer within a span of time, of what ran and as one judge saw it: scores of different judges are not comparable.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SampledMean {
-    pub start: Timestamp,
-    pub track: String,
-    /// What a release names in its `status.runHash`.
-    pub run_hash: String,
-    pub judge: String,
-    pub scorer: String,
-    /// None if nothing was scored.
-    pub mean: Option<f64>,
-    pub scored: i64,
-    pub errors: i64,
     pub judge_tokens: i64,
 }
 
@@ -94,45 +71,6 @@ impl Store {
         })
         .await
     }
-
-    /// The means of what was sampled from `start` on, in spans of `width`, which are counted from 1970 on, oldest first.
-    pub async fn sampled_means(&self, start: Timestamp, width: Duration) -> Result<Vec<SampledMean>, Fault> {
-        const MEANS: &str = "
-            SELECT floor(extract(epoch FROM created_at) / $4)::bigint * $4 * 1000000 AS start, track, run_hash, judge, scorer,
-                   avg(value) AS mean, count(value) AS scored, count(*) - count(value) AS errors, sum(judge_tokens)::bigint AS judge_tokens
-            FROM slipway.sampled_scores
-            WHERE team = $1 AND agent_id = $2 AND created_at >= 'epoch'::timestamptz + $3 * interval '1 microsecond'
-            GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT $5";
-        let seconds = i64::try_from(width.as_secs()).unwrap_or(i64::MAX).clamp(1, 366 * 86_400);
-        in_time(async {
-            let (mut work, _) = self.begin().await?;
-            let rows = ask(MEANS)
-                .bind(&self.team)
-                .bind(&self.agent)
-                .bind(start.as_microsecond())
-                .bind(seconds)
-                .bind(MOST_MEANS)
-                .fetch_all(&mut *work)
-                .await?;
-            work.commit().await?;
-            rows.iter().map(mean).collect()
-        })
-        .await
-    }
-}
-
-fn mean(row: &PgRow) -> Result<SampledMean, Fault> {
-    Ok(SampledMean {
-        start: time(row.try_get("start")?)?,
-        track: row.try_get("track")?,
-        run_hash: row.try_get("run_hash")?,
-        judge: row.try_get("judge")?,
-        scorer: row.try_get("scorer")?,
-        mean: row.try_get("mean")?,
-        scored: row.try_get("scored")?,
-        errors: row.try_get("errors")?,
-        judge_tokens: row.try_get("judge_tokens")?,
-    })
 }
 
 impl Tenants {

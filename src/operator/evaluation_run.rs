@@ -1,9 +1,10 @@
 //! The evaluation controller: carries out each EvaluationRun in a pod of its agent, and judges what that reports.
 //!
-//! `plan` decides on the next step, `cases` reads the dataset, `pod` calls the pod, `outcome` judges, `status` makes the status
-//! of each step, `retention` deletes old runs, and `delivery`, a controller of its own, sends results to MLflow. `callback` makes
-//! the token with which the pod reports the end; results are fetched from the pod. All that a run needs lies in its status and in
-//! the pod: memory only holds which pod to ask first, and since when nothing has happened.
+//! `plan` decides on the next step, `cases` reads the dataset, `pod` calls the pod, `outcome` judges, `kept` writes the results of
+//! runs that decide to the database, `status` makes the status of each step, `retention` deletes old runs, and `delivery`, a
+//! controller of its own, sends results to MLflow. `callback` makes the token with which the pod reports the end; results are
+//! fetched from the pod. All that a run needs lies in its status and in the pod: memory only holds which pod to ask first, and
+//! since when nothing has happened.
 //!
 //! Of an agent with an image of its own the pod is another one, which `evaluator` makes for the run.
 
@@ -11,6 +12,7 @@ mod callback;
 mod cases;
 mod delivery;
 mod evaluator;
+mod kept;
 mod outcome;
 mod plan;
 mod pod;
@@ -465,7 +467,7 @@ impl Work<'_> {
         };
         // One at a time has its results in memory.
         let Ok(_turn) = self.controller.reports.acquire().await else { return Ok(Some(WAITING_INTERVAL)) };
-        let report = match self.results(ports).await {
+        let mut report = match self.results(ports).await {
             Ok(report) => report,
             Err(why) if idle >= NO_PROGRESS_TIMEOUT => {
                 let message = format!("a pod calls the run complete, and what it found cannot be read: {why}");
@@ -473,6 +475,11 @@ impl Work<'_> {
             }
             Err(_) => return Ok(Some(SILENT_INTERVAL)),
         };
+        report.results = outcome::usable(&setup.scorers, cases.dataset.cases.len(), report.results);
+        // The pod may go with the verdict.
+        if let Some(pause) = Box::pin(self.keep(ports, &report.results)).await {
+            return Ok(Some(pause));
+        }
         match outcome::judge(setup, &cases.dataset.cases, report) {
             Judged::Decided(found) => self.write(self.steps().completed(found)).await,
             Judged::Undecided(mut unscored) if repeats(&self.before) => {

@@ -358,9 +358,16 @@ impl Tenancy {
         self.tenants.postpone_feedback(due).await.map_err(|fault| self.noted(&fault))
     }
 
-    /// What a run of an agent found case by case, as far as the agent's runtime has written it to this database.
+    /// What a run of an agent found case by case, as far as the agent's runtime or the manager has written it to this database.
     pub async fn evaluation_results(&self, team: &str, agent: &str, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
         self.tenants.evaluation_results(&ids::team(team), agent, run).await
+    }
+
+    /// Writes what a run of an agent found case by case in the place of all that lies there, or says why not.
+    pub async fn replace_evaluation_results(&self, team: &str, agent: &str, run: &str, results: &[EvaluationResult]) -> Result<(), String> {
+        self.answers()?;
+        let replaced = self.tenants.replace_evaluation_results(&ids::team(team), agent, run, results).await;
+        replaced.map_err(|fault| self.noted(&fault))
     }
 
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations

@@ -119,10 +119,20 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
     runs(&agent, 1);
     agent.ready();
     let before = stable_pods(&agent);
+    let (api, token) = (Api::start(&[]), ground.team.token("developer"));
+    let shown = |status: &str| {
+        poll(60, || {
+            let agent = api.call("GET", "/agents/helper").token(&token).expect(200)["data"].clone();
+            if agent["status"] == status { Ok(agent) } else { Err(format!("REST shows {agent}, and should show {status}")) }
+        })
+    };
     agent.patch(&json!({"systemPrompt": "two", "governance": {"minQualityScore": 100}}));
     waits(&agent, 2);
+    assert_eq!(shown("evaluating")["pending_release"], 2);
     assert_eq!(stable_pods(&agent), before);
     rejected(&agent, 2);
+    let told = shown("eval_failed");
+    assert_eq!((&told["active_release"], &told["pending_release"]), (&json!(1), &Value::Null), "{told}");
     let now = agent.until("set back", 90, |found| found["spec"]["systemPrompt"] == "one");
     assert_eq!((&now["spec"]["governance"]["minQualityScore"], &now["status"]["activeRelease"]), (&json!(1), &json!(1)));
     assert_eq!(stable_pods(&agent), before, "the pods that serve were never touched");

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use slipway_api::condition::{self, DELIVERED, Finding};
@@ -39,11 +40,15 @@ use crate::registry::{Change, Registered};
 
 /// The field manager of the condition.
 const MANAGER: &str = slipway_release::gate::DELIVERY;
+/// The reason of a run of which MLflow has all but results that are nowhere any more.
+const RESULTS_MISSING: &str = "ResultsMissing";
 /// How many runs are sent at once, whose results are in memory meanwhile, and how many assessments of one run.
 const CONCURRENCY: usize = 1;
 const ASSESSMENTS_AT_ONCE: usize = 4;
 /// How long a worker stays with one run. What is missing then comes next.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_mins(2);
+/// What an attempt is counted as that is made again.
+const FAILED: &str = "failed";
 /// After a failure; each further one doubles the time.
 const RETRY_MIN: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_mins(1);
@@ -79,6 +84,8 @@ enum Trouble {
 enum Sent {
     /// In words.
     All(String),
+    /// Results case by case are nowhere any more. In words, what was sent and what is missing.
+    Part(String),
     /// Traces may still be on their way.
     Waits,
 }
@@ -153,19 +160,20 @@ async fn reconcile(delivery: &Delivery, key: &Key) -> Next<write::Error> {
         let mlflow = context.mlflow.at(&uri)?;
         Attempt { delivery, mlflow: &mlflow, key, run, status }.send().await
     };
-    let (holds, reason, message) = match timeout(ATTEMPT_TIMEOUT, attempt).await {
+    let (outcome, reason, message) = match timeout(ATTEMPT_TIMEOUT, attempt).await {
         Ok(Ok(Sent::Waits)) => return Ok(Some(TRACES_INTERVAL)),
-        Ok(Ok(Sent::All(words))) => (true, "Delivered", words),
+        Ok(Ok(Sent::All(words))) => ("delivered", "Delivered", words),
+        Ok(Ok(Sent::Part(words))) => ("incomplete", RESULTS_MISSING, words),
         Ok(Err(Trouble::Cluster(error))) => return Err(error),
-        Ok(Err(Trouble::Mlflow(fault))) => (false, fault.reason(), fault.to_string()),
-        Ok(Err(trouble @ Trouble::Database(_))) => (false, "DatabaseUnavailable", trouble.to_string()),
-        Err(_) => (false, "Slow", format!("MLflow has not taken all within {} s", ATTEMPT_TIMEOUT.as_secs())),
+        Ok(Err(Trouble::Mlflow(fault))) => (FAILED, fault.reason(), fault.to_string()),
+        Ok(Err(trouble @ Trouble::Database(_))) => (FAILED, "DatabaseUnavailable", trouble.to_string()),
+        Err(_) => (FAILED, "Slow", format!("MLflow has not taken all within {} s", ATTEMPT_TIMEOUT.as_secs())),
     };
-    let outcome = if holds { "delivered" } else { "failed" };
     context.metrics.evaluation_deliveries.get_or_create(&ByOutcome { outcome }).inc();
-    let message = if holds { message } else { format!("{message}; the results stay here, and are sent again") };
-    let retry = (!holds).then(|| delivery.failed(key));
-    let finding = Finding::new(DELIVERED, holds, reason, message);
+    let has_failed = outcome == FAILED;
+    let message = if has_failed { format!("{message}; the results stay here, and are sent again") } else { message };
+    let retry = has_failed.then(|| delivery.failed(key));
+    let finding = Finding::new(DELIVERED, outcome == "delivered", reason, message);
     let conditions = condition::conditions(vec![finding], &status.conditions, run.meta().generation, Timestamp::now());
     if !conditions.iter().all(|condition| status.conditions.contains(condition)) {
         context.write_status(run, &json!({"conditions": conditions}), MANAGER).await?;
@@ -176,10 +184,11 @@ async fn reconcile(delivery: &Delivery, key: &Key) -> Next<write::Error> {
     Ok(retry)
 }
 
-/// The status of a run that has ended and has not been sent.
+/// The status of a run that has ended and has not been sent, as far as that is possible.
 fn due(run: &EvaluationRun) -> Option<&EvaluationRunStatus> {
     let status = run.status.as_ref()?;
-    let is_delivered = status.conditions.iter().any(|condition| condition.type_ == DELIVERED && condition.status == "True");
+    let is_final = |condition: &Condition| condition.status == "True" || condition.reason == RESULTS_MISSING;
+    let is_delivered = status.conditions.iter().any(|condition| condition.type_ == DELIVERED && is_final(condition));
     let has_ended = status.phase.is_some_and(EvaluationPhase::is_final);
     (has_ended && !is_delivered && run.meta().deletion_timestamp.is_none()).then_some(status)
 }
@@ -231,7 +240,10 @@ impl Attempt<'_> {
         }
         mlflow.end(&id, content::run_status(status), ended).await?;
         words.push_str(&content::coverage(status, results.len(), found.len(), assessments.len()));
-        Ok(Sent::All(words))
+        Ok(match content::missing(status, results.len(), self.delivery.context.tenancy.is_some()) {
+            Some(missing) => Sent::Part(format!("{words}; {missing}")),
+            None => Sent::All(words),
+        })
     }
 
     fn is_young(&self) -> bool {

@@ -3,6 +3,7 @@
 mod canary;
 mod evaluator;
 mod feedback;
+mod kept;
 mod killed;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use kube::client::Body;
 use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use slipway_peers::Postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -26,7 +28,8 @@ use super::*;
 use crate::caches::ChildKind;
 use crate::caches::child::Child;
 use crate::caches::evaluation_run::shortened;
-use crate::tenancy::Tenancy;
+use crate::database::DatabaseUrl;
+use crate::tenancy::{Tenancy, Wanted};
 use crate::testing::context_with;
 
 pub(super) const RUN: &str = "ev-01jabcdefghjkmnpqrstvwxyz0";
@@ -270,7 +273,7 @@ impl Home {
         context
             .caches
             .teams
-            .insert(Key::new("", "a"), DeserializeGuard(Ok(object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})))));
+            .insert(Key::new("", "a"), DeserializeGuard(Ok(object(json!({"metadata": {"name": "a", "uid": "t"}, "spec": {"name": "A"}})))));
         context.caches.know_secrets_of("team-a");
         let dataset = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Dataset", "metadata": {"name": "golden", "namespace": "team-a"},
             "spec": {"cases": [{"input": "one"}, {"input": "two"}]}});
@@ -298,7 +301,7 @@ impl Home {
         self.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(whole))).into());
     }
 
-    fn agent_pod(&self, address: &str) -> ClusterPod {
+    pub(super) fn agent_pod(&self, address: &str) -> ClusterPod {
         let agent = self.context().caches.agents.get(&Key::new("team-a", "helper")).unwrap().agent().unwrap();
         let (_, config) = crate::agent::on_track(self.context(), &agent, slipway_api::Track::Stable).unwrap();
         object(json!({
@@ -355,6 +358,13 @@ impl Home {
         self.apply(&json!({}));
         self.controller.under_way.lock().unwrap().clear();
     }
+}
+
+pub(super) async fn tenancy(postgres: &Postgres) -> Tenancy {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let tenancy = Tenancy::open(&DatabaseUrl::parse(&postgres.url()).unwrap(), Wanted::Shared, b"a key").unwrap();
+    tenancy.migrate().await.unwrap();
+    tenancy
 }
 
 pub(super) fn sign() -> Sign {

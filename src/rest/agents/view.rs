@@ -351,6 +351,12 @@ mod tests {
         status(generation, "DeploymentReady", &["Ready", "Available"])
     }
 
+    /// A status with the condition that the newest release was rejected besides.
+    fn rejected(status: &str) -> String {
+        let approved = "type: Approved, status: 'False', reason: ReleaseRejected, message: low, lastTransitionTime: '2026-01-01T00:00:00Z'";
+        status.replace("conditions: [", &format!("conditions: [{{{approved}}}, "))
+    }
+
     #[test]
     fn where_an_agent_is_in_its_life() {
         let once = "firstDeployedAt: '2026-01-01T00:00:00Z'";
@@ -376,6 +382,8 @@ mod tests {
             ("replicas: 1", restarted, format!("{}, restartedAt: noon", ready(4)), Status::Deployed),
             ("replicas: 1", "", status(4, "ImagePullBackOff", &["Stalled"]), Status::DeployFailed),
             ("replicas: 1", "", status(4, "ImagePullBackOff", &["Stalled", "Available"]), Status::DeployFailed),
+            ("replicas: 1", "", format!("{}, pendingRelease: 2", ready(4)), Status::Evaluating),
+            ("replicas: 1", "", rejected(&ready(4)), Status::EvalFailed),
             ("replicas: 1", "agents.slipway.dev/archived: 'true'", ready(4), Status::Archived),
             ("suspend: true", "agents.slipway.dev/archived: 'false'", String::new(), Status::Created),
         ] {

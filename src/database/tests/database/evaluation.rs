@@ -45,6 +45,30 @@ async fn a_case_has_one_result_and_old_ones_are_deleted() {
 }
 
 #[tokio::test]
+async fn the_managers_results_of_a_run_take_the_place_of_all_others() {
+    let database = Database::migrated().await;
+    let (store, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_2").await);
+    for case in [0, 1, 999] {
+        store.keep_evaluation_result("ev_1", &result(case, "forged")).await.unwrap();
+    }
+    store.keep_evaluation_result("ev_2", &result(0, "another run's")).await.unwrap();
+    other.keep_evaluation_result("ev_1", &result(0, "another agent's")).await.unwrap();
+    let tenants = database.tenants();
+    let checked: Vec<_> = (0..250).map(|case| EvaluationResult { digest: Vec::new(), ..result(case, "checked \u{0}") }).collect();
+    for _ in 0..2 {
+        tenants.replace_evaluation_results("a", "ag_1", "ev_1", &checked).await.unwrap();
+        assert_eq!(tenants.evaluation_results("a", "ag_1", "ev_1").await.unwrap(), checked);
+    }
+    // Of a result without a digest no run takes anything.
+    assert_eq!(store.delete_other_evaluation_results("ev_1", &[vec![1, 2]]).await, Ok(250));
+    assert_eq!(store.evaluation_results("ev_2").await.unwrap(), [result(0, "another run's")]);
+    assert_eq!(other.evaluation_results("ev_1").await.unwrap(), [result(0, "another agent's")]);
+    let far = EvaluationResult { case: usize::MAX, ..result(0, "") };
+    assert!(tenants.replace_evaluation_results("a", "ag_1", "ev_2", &[far]).await.is_err());
+    assert_eq!(store.evaluation_results("ev_2").await.unwrap().len(), 1, "all is replaced, or nothing");
+}
+
+#[tokio::test]
 async fn results_of_another_attempt_are_deleted() {
     let database = Database::migrated().await;
     let (store, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_2").await);

@@ -1,14 +1,11 @@
 //! Scores of sampled answers: a budget that all pods share, means over time, and their end.
 
-use std::time::Duration;
-
 use futures::future::join_all;
 use jiff::Timestamp;
-use slipway_database::{AgentKey, Options, PodRun, Reader, RunScore, SampledMean, SampledScore, SampledTurn, Store};
+use slipway_database::{AgentKey, Options, PodRun, Reader, RunScore, SampledScore, SampledTurn, Store};
 
 use crate::{Database, options};
 
-const HOUR: Duration = Duration::from_hours(1);
 const JUDGE: &str = "openai:/gpt-4o";
 
 fn at(second: i64) -> Timestamp {
@@ -56,30 +53,25 @@ async fn means_are_of_what_ran_and_of_who_judged_and_nothing_counts_twice() {
     let worthless = one.keep_sample(&sample("tr_6", 2, JUDGE, &[("safety", Some(1.0)), ("fluency", Some(7.0))])).await;
     assert!(worthless.is_err(), "no score is out of range");
 
-    let mean = |second, hash: &str, judge: &str, scorer: &str, mean: Option<f64>, scored, errors| SampledMean {
-        start: at(second),
+    let score = |hash: &str, judge: &str, mean, scored| RunScore {
+        agent: 0,
         track: "stable".to_owned(),
         run_hash: hash.to_owned(),
         judge: judge.to_owned(),
-        scorer: scorer.to_owned(),
+        scorer: "safety".to_owned(),
         mean,
         scored,
-        errors,
-        judge_tokens: 10 * (scored + errors),
     };
-    let expected = [
-        mean(0, "one", "", "safety", Some(0.25), 1, 0),
-        mean(0, "one", JUDGE, "fluency", None, 0, 1),
-        mean(0, "one", JUDGE, "safety", Some(0.75), 2, 0),
-        mean(0, "two", JUDGE, "safety", Some(0.75), 1, 0),
-        mean(3600, "one", JUDGE, "safety", Some(0.0), 1, 0),
-    ];
-    assert_eq!(one.sampled_means(at(0), HOUR).await.unwrap(), expected);
-    assert_eq!(one.sampled_means(at(3600), HOUR).await.unwrap(), expected[4..]);
-    let records = Reader::open(&database.url, None, None).unwrap().of("a", "ag_1", "uid").unwrap();
-    assert_eq!(records.sampled_means(at(0), HOUR).await.unwrap(), expected);
-    assert_eq!(database.tenant("a", "ag_2").await.sampled_means(at(0), HOUR).await.unwrap(), []);
-    assert_eq!(database.tenant("b", "ag_1").await.sampled_means(at(0), HOUR).await.unwrap(), []);
+    let tenants = database.tenants();
+    let means = async |team: &str, agent: &str, since| {
+        let key = AgentKey { team: team.to_owned(), agent_id: agent.to_owned(), uid: "uid".to_owned() };
+        tenants.readings().sampled_by_run(&[key], since).await.unwrap()
+    };
+    // (1 + 0.5 + 0) / 3, as the first was written twice and counts once.
+    let expected = [score("one", "", 0.25, 1), score("one", JUDGE, 0.5, 3), score("two", JUDGE, 0.75, 1)];
+    assert_eq!(means("a", "ag_1", at(0)).await, expected);
+    assert_eq!(means("a", "ag_1", at(3600)).await, [score("one", JUDGE, 0.0, 1)]);
+    assert_eq!((means("a", "ag_2", at(0)).await, means("b", "ag_1", at(0)).await), (Vec::new(), Vec::new()));
 }
 
 #[tokio::test]
@@ -146,6 +138,7 @@ async fn scores_and_counts_go_after_a_month() {
         admin.ask(&format!("update slipway.sampled_days set day = current_date - {days} where day = current_date")).await.unwrap();
     }
     assert_eq!(database.tenants().delete_old_samples().await, Ok(3));
-    let left: i64 = store.sampled_means(Timestamp::UNIX_EPOCH, HOUR).await.unwrap().iter().map(|mean| mean.scored).sum();
-    assert_eq!(left, 2);
+    let key = AgentKey { team: "a".to_owned(), agent_id: "ag_1".to_owned(), uid: "uid".to_owned() };
+    let left = database.tenants().readings().sampled_by_run(&[key], Timestamp::UNIX_EPOCH).await.unwrap();
+    assert_eq!(left.iter().map(|score| score.scored).sum::<i64>(), 2);
 }

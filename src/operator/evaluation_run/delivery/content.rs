@@ -192,12 +192,25 @@ pub(super) fn coverage(status: &EvaluationRunStatus, known: usize, traces: usize
         return "; there are no scores".to_owned();
     }
     let mut words = format!("; {assessments} assessments on the traces of {traces} of {total} cases");
-    if known == 0 {
-        words.push_str(", as what was found case by case is not kept any more");
-    } else if traces < known {
+    if traces < known {
         words.push_str(", as MLflow has no others");
     }
     words
+}
+
+/// The results case by case that are not known any more, and why, in words.
+pub(super) fn missing(status: &EvaluationRunStatus, known: usize, has_database: bool) -> Option<String> {
+    let total = status.total_cases.and_then(|total| usize::try_from(total).ok()).unwrap_or_default();
+    let missing = total.saturating_sub(known);
+    if status.aggregate_scores.is_empty() || missing == 0 {
+        return None;
+    }
+    let why = if has_database {
+        "neither a pod of the agent nor the platform's database has them"
+    } else {
+        "the pod that had them is gone or has forgotten them, and the platform has no database in which they would be kept"
+    };
+    Some(format!("the results of {missing} of {total} cases are missing: {why}"))
 }
 
 #[cfg(test)]
@@ -291,6 +304,17 @@ mod tests {
             let results: Vec<CaseResult> = values.iter().copied().enumerate().map(one).collect();
             assert_eq!(can_be_of(&status, &scorers(&status), 3, &results), expected, "{values:?}");
         }
+    }
+
+    #[test]
+    fn results_that_are_missing_are_told_with_why() {
+        let status = run().status.unwrap();
+        let told = |known, has_database| missing(&status, known, has_database).unwrap_or_default();
+        assert_eq!([told(3, true), told(3, false)], [String::new(), String::new()]);
+        assert!(told(0, false).starts_with("the results of 3 of 3 cases are missing") && told(0, false).contains("has no database"));
+        assert!(told(2, true).starts_with("the results of 1 of 3 cases are missing") && !told(2, true).contains("has no database"));
+        let unscored = EvaluationRunStatus { aggregate_scores: BTreeMap::new(), ..status.clone() };
+        assert_eq!(missing(&unscored, 0, false), None, "there are none");
     }
 
     #[test]

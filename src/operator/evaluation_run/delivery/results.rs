@@ -1,4 +1,5 @@
 //! The results of a run case by case: a pod of the agent has them for an hour, the platform's database for a month.
+//! Those of a run that decides on a release are in the database alone, as the candidate goes with the verdict.
 
 use std::sync::Arc;
 

@@ -4,12 +4,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::DeserializeGuard;
 use serde_json::Value;
 use slipway_mlflow::trace_id;
+use slipway_peers::Postgres;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use super::*;
-use crate::evaluation_run::tests::{FakePod, Home, ID, RUN, object, report, sign};
+use crate::evaluation_run::tests::{FakePod, Home, ID, RUN, object, report, sign, tenancy};
 use crate::testing::send_spans;
 
 const TRACES: [&str; 2] = ["tr_01ARZ3NDEKTSV4RRFFQ69G5FAV", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAW"];
@@ -28,6 +29,78 @@ fn delivery(home: &Home) -> Delivery {
 fn delivered(home: &Home) -> Value {
     let conditions = home.status()["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|condition| condition["type"] == DELIVERED).unwrap_or_default()
+}
+
+/// The run has decided on a release, and its pod has gone since. MLflow has the traces.
+async fn decided(home: &mut Home, pod: &FakePod, address: &str, url: &str) {
+    let id = ids::evaluation_results("", "u", false);
+    home.reconcile().await;
+    pod.say(&id, report(&id, "completed", &[result(0, 1.0), result(1, 0.5)]));
+    home.reconcile().await;
+    assert_eq!(home.status()["phase"], "Completed");
+    home.apply(&json!({}));
+    home.context().caches.pods.gone(&home.agent_pod(address));
+    let data = Some([("mlflow_uri".to_owned(), url.to_owned())].into());
+    home.context().caches.platform.note(Some(&ConfigMap { data, ..ConfigMap::default() }));
+    let experiment = Mlflow::new(url, None).unwrap().experiment("helper").await.unwrap();
+    let server = url.trim_start_matches("http://").trim_end_matches('/');
+    send_spans(server, &experiment, &ids::agent("team-a", "helper"), &TRACES).await;
+}
+
+/// What MLflow's own client reads back.
+fn read_back(url: &str) -> Value {
+    let script = slipway_peers::repository().join("src/mlflow/tests/read.py");
+    let output = slipway_peers::python(&script, &[url, "helper"], &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The names and values of the assessments of a trace.
+fn assessments(seen: &Value, own: &str) -> Vec<(Value, Value)> {
+    let found = seen["traces"][trace_id(own).unwrap()].as_array().cloned().unwrap_or_default();
+    found.into_iter().map(|one| (one["name"].clone(), one["value"].clone())).collect()
+}
+
+#[tokio::test]
+async fn a_run_that_decided_is_sent_whole_though_its_candidate_has_gone() {
+    let (postgres, server) = (Postgres::start(), slipway_peers::mlflow());
+    let pod = FakePod::open("127.77.19.42").await;
+    let mut home = Home::within("127.77.19.42", &json!({"release": "helper-v2"}), Some(tenancy(&postgres).await));
+    decided(&mut home, &pod, "127.77.19.42", server.url()).await;
+    assert_eq!(reconcile(&delivery(&home), &home.key).await.unwrap(), None);
+    let condition = delivered(&home);
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("Delivered")), "{condition:#}");
+    assert!(condition["message"].as_str().unwrap().ends_with("4 assessments on the traces of 2 of 2 cases"), "{condition:#}");
+    let seen = read_back(server.url());
+    for (own, value) in TRACES.into_iter().zip([1.0, 0.5]) {
+        let expected = ["relevance_to_query", "safety"].map(|name| (json!(name), json!(value)));
+        assert_eq!(assessments(&seen, own), expected, "{seen:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_results_are_nowhere_says_so_and_is_not_called_delivered() {
+    let server = slipway_peers::mlflow();
+    let pod = FakePod::open("127.77.19.43").await;
+    let mut home = Home::new("127.77.19.43", &json!({"release": "helper-v2"}));
+    decided(&mut home, &pod, "127.77.19.43", server.url()).await;
+    let completed = home.status();
+    assert_eq!(reconcile(&delivery(&home), &home.key).await.unwrap(), None, "another attempt would find no more");
+    let condition = delivered(&home);
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("ResultsMissing")), "{condition:#}");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("the results of 2 of 2 cases are missing") && message.contains("has no database"), "{message}");
+    assert!(!message.contains("sent again"), "{message}");
+    let seen = read_back(server.url());
+    assert_eq!((&seen["runs"][0]["status"], &seen["runs"][0]["metrics"]["score"]), (&json!("FINISHED"), &json!(75.0)), "{seen:#}");
+    assert!(TRACES.iter().all(|own| assessments(&seen, own).is_empty()), "{seen:#}");
+
+    home.run["status"] = completed;
+    home.run["status"]["conditions"].as_array_mut().unwrap().push(condition);
+    home.context().caches.evaluation_runs.insert(home.key.clone(), DeserializeGuard(Ok(object(home.run.clone()))));
+    let writes = home.writes();
+    assert_eq!(reconcile(&delivery(&home), &home.key).await.unwrap(), None);
+    assert_eq!(home.writes(), writes);
 }
 
 /// Lets MLflow be reached at another port.
@@ -90,10 +163,7 @@ async fn a_run_reaches_mlflow_once_whatever_is_away_or_killed() {
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("Delivered")), "{condition:#}");
     assert!(condition["message"].as_str().unwrap().ends_with("4 assessments on the traces of 2 of 2 cases"), "{condition:#}");
 
-    let script = slipway_peers::repository().join("src/mlflow/tests/read.py");
-    let output = slipway_peers::python(&script, &[server.url(), "helper"], &[]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let seen = read_back(server.url());
     let [run] = seen["runs"].as_array().unwrap().as_slice() else { panic!("{seen:#}") };
     assert_eq!((&run["name"], &run["status"], &run["tags"]["slipway.team"]), (&json!(RUN), &json!("FINISHED"), &json!("tk_a")), "{run:#}");
     assert_eq!((&run["metrics"]["safety/mean"], &run["metrics"]["score"]), (&json!(0.75), &json!(75.0)));

@@ -1,18 +1,8 @@
 //! Cases that feedback has appended, in a real PostgreSQL.
 
 use slipway_database::{Feedback, Marked, NewMessage, Options, PodRun, Reader, Role, Store, Turn};
-use slipway_peers::Postgres;
 
 use super::*;
-use crate::database::DatabaseUrl;
-use crate::tenancy::{Tenancy, Wanted};
-
-async fn tenancy(postgres: &Postgres) -> Tenancy {
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let tenancy = Tenancy::open(&DatabaseUrl::parse(&postgres.url()).unwrap(), Wanted::Shared, b"a key").unwrap();
-    tenancy.migrate().await.unwrap();
-    tenancy
-}
 
 fn store(postgres: &Postgres) -> Store {
     let (url, team, agent_id) = (postgres.url(), ids::team("a"), ids::agent("team-a", "helper"));

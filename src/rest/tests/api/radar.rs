@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
-use slipway_database::{AgentKey, Options, PodRun, RaisedAlert, ReadinessSample, Store, Tenants, UsageMinute, migrate};
+use slipway_database::{
+    AgentKey, Options, PodRun, RaisedAlert, ReadinessSample, SampledScore, SampledTurn, Store, Tenants, UsageMinute, migrate,
+};
 use slipway_peers::Postgres;
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
@@ -364,6 +366,38 @@ async fn a_canary_has_figures_and_a_scorecard_of_its_own() {
     }
     let listed = get(&api, "/governance/scorecards").await.body["data"].clone();
     assert!(listed.as_array().unwrap().iter().all(|card| card["tracks"].is_null()), "{listed}");
+}
+
+#[tokio::test]
+async fn a_scorecard_has_the_means_of_sampled_answers() {
+    let postgres = Postgres::start();
+    let api = with(&postgres).await;
+    let mut status = ready(1);
+    let canary = json!({"phase": "Serving", "weight": 25, "runHash": "hash-canary", "version": "v2", "stableVersion": "v1"});
+    status.as_object_mut().unwrap().extend([("runHash".to_owned(), json!("hash-stable")), ("canary".to_owned(), canary)]);
+    let helper = agent(&api, "Helper", json!({}), status).await;
+    agent(&api, "Quiet", json!({}), ready(1)).await;
+    let sampled = [("stable", "tr_1", 0.25), ("stable", "tr_2", 0.75), ("canary", "tr_3", 0.125)];
+    for (track, trace, safety) in sampled {
+        let score = |scorer: &str, value| SampledScore { scorer: scorer.to_owned(), value: Some(value), judge_tokens: 10 };
+        let scores = vec![score("safety", safety), score("relevance_to_query", 1.0 - safety)];
+        let sample = SampledTurn { trace_id: trace.to_owned(), at: Timestamp::now(), judge: "openai:/gpt-4o".to_owned(), scores };
+        store(&postgres, "tk_a", &helper, track).keep_sample(&sample).await.unwrap();
+    }
+    assert_eq!(postgres.psql("select count(*) from slipway.sampled_scores").trim(), "6");
+
+    let card = get(&api, "/governance/scorecards/helper").await.body["data"].clone();
+    let shown = |card: &Value, dimension: &str, name: &str| {
+        let found = metric(&card[dimension], name);
+        (found["value"].clone(), found["source"].clone())
+    };
+    let means = |card: &Value| [("safety", "safety/mean"), ("quality", "relevance_to_query/mean")].map(|(of, name)| shown(card, of, name));
+    let slipway = json!("slipway");
+    assert_eq!(means(&card), [(json!(50.0), slipway.clone()), (json!(50.0), slipway.clone())], "what is stable: {card}");
+    assert_eq!(means(&card["tracks"]["stable"]), means(&card), "{card}");
+    assert_eq!(means(&card["tracks"]["canary"]), [(json!(12.5), slipway.clone()), (json!(87.5), slipway)], "{card}");
+    let quiet = get(&api, "/governance/scorecards/quiet").await.body["data"].clone();
+    assert_eq!(means(&quiet).map(|(value, _)| value), [Value::Null, Value::Null], "{quiet}");
 }
 
 #[tokio::test]
