@@ -110,7 +110,7 @@ async fn every_document_of_tika_is_read_or_refused() {
                 counts[0] += usize::from(blocks > 0);
                 counts[1] += 1;
             }
-            Err(Unreadable::Io(error)) => panic!("{}: {error}", file.display()),
+            Err(error @ (Unreadable::Io(_) | Unreadable::Reader(_))) => panic!("{}: {error}", file.display()),
             Err(refusal) => assert!(!refusal.to_string().contains("its reader"), "{}: {refusal}", file.display()),
         }
     }

@@ -52,7 +52,8 @@ async fn blocks_and_the_summary_come_through() {
     let block = |text: &str| Block { kind: BlockKind::Paragraph, text: text.into(), page: None };
     assert_eq!((blocks, summary.unwrap()), (vec![block("One"), block("zwei \u{1f600}")], ExtractSummary::default()));
     let missing = Extraction::start(&program(), Format::Text, Path::new("/nowhere"), ExtractionLimits::default()).unwrap();
-    assert!(matches!(all(missing).await.1, Err(Unreadable::Io(_))));
+    let outcome = all(missing).await.1;
+    assert!(matches!(outcome, Err(Unreadable::Reader(_))), "what the subprocess cannot open is that document's matter: {outcome:?}");
     assert!(Extraction::start(&["/no/such/program".into()], Format::Text, text.path(), ExtractionLimits::default()).is_err());
     assert!(Extraction::start(&[], Format::Text, text.path(), ExtractionLimits::default()).is_err());
 }
