@@ -39,8 +39,7 @@ pub struct Complete {
 }
 
 impl<'a> Traversal<'a> {
-    /// Begins at the first page. Documents seen have to be marked with the traversal's name, so that those of a traversal that
-    /// was interrupted and resumed are told from those of an older one.
+    /// Begins at the first page. The `Complete` at its end has this name.
     pub fn begin(source: &'a dyn Source, name: impl Into<String>) -> Self {
         Self { source, at: ResumePoint { traversal: name.into(), items: 0, after: None, ended: false } }
     }
@@ -78,7 +77,7 @@ impl<'a> Traversal<'a> {
 }
 
 impl Complete {
-    /// The traversal's name: documents of the source without this mark are gone.
+    /// The name that the traversal began with.
     pub fn traversal(&self) -> &str {
         &self.traversal
     }
