@@ -58,7 +58,7 @@ pub struct Source {
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalSource {
-    /// A folder or a file within the volume, for example handbook/2026. A slash is all of the volume. At most 1024 bytes.
+    /// A folder within the volume, for example handbook/2026. A slash is all of the volume. At most 1024 bytes.
     #[schemars(length(min = 1, max = 1024))]
     #[x_kube(
         validation = kube::core::Rule::new("!self.matches('(^|/)[.][.](/|$)')").message("must be within the volume: no part of it is .."),

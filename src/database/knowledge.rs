@@ -21,7 +21,7 @@ pub use admin::KnowledgeAdmin;
 pub use base::{KnowledgeBase, KnowledgeOptions};
 pub use changes::{ChangesCursor, MAX_PLACE_BYTES};
 pub use draft::Draft;
-pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Listed, Removal};
+pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Listed, MAX_NAME_BYTES, Removal};
 pub use migrate::{KnowledgeMigrated, sibling};
 pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};

@@ -44,6 +44,10 @@ pub enum Unreadable {
     /// A limit of pages, text, memory or time.
     #[error("the document is too large: {0}")]
     TooLarge(String),
+    /// The subprocess that reads it failed on a file or a program. Documents behind it may be read all the same.
+    #[error("the document cannot be read: {0}")]
+    Reader(String),
+    /// A file, a program or the subprocess itself cannot be used from here, whatever the document.
     #[error("the document cannot be read: {0}")]
     Io(#[from] io::Error),
 }

@@ -2,7 +2,7 @@
 //!
 //! A document that the source no longer has leaves the index in two cases only: the source tells so ([`Incremental`]), or a
 //! [`Traversal`] came to its end and gave a [`Complete`]. A fault consumes the traversal, so that what follows it can claim
-//! nothing; its saved [`ResumePoint`] goes on where the last page ended.
+//! nothing; the [`ResumePoint`] from before it goes on where the last page ended.
 
 pub mod config;
 mod confluence;

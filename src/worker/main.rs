@@ -1,7 +1,7 @@
 //! `slipway-worker`: the work of knowledge bases, in a team's namespace and with the team's login.
 //!
 //! `serve` answers REST: searches, documents, uploads; and the manager, for whom it connects to integrations. `ingest` reads one
-//! source into one knowledge base, as a Job. `extract` is the subprocess in which either reads a document. `probe` looks at a
+//! source into one knowledge base, as a Job. `extract` is the subprocess in which it reads a document. `probe` looks at a
 //! folder of the team's volume, as a Job, because `serve` mounts none.
 
 mod documents;
@@ -34,7 +34,7 @@ slipway-worker: fills and searches the knowledge bases of a team, and connects t
 Usage: slipway-worker serve     answers searches, takes uploads and connects to integrations, over HTTP
        slipway-worker ingest    reads one source into one knowledge base
        slipway-worker probe     looks at a folder of the team's volume
-       slipway-worker extract   reads one document; `serve` and `ingest` start it
+       slipway-worker extract   reads one document; `ingest` starts it
        slipway-worker [--help | --version]
 
 All settings are environment variables; docs/knowledge.md describes them.

@@ -16,6 +16,8 @@ use crate::{Fault, id};
 
 /// How long after its last report an ingestion may be taken over by another process.
 pub const LEASE_DURATION: Duration = Duration::from_mins(1);
+/// The longest key or filename of a document, and name of a source, in bytes.
+pub const MAX_NAME_BYTES: usize = 1_024;
 /// How many keys go in one statement.
 const KEYS: usize = 1_000;
 
@@ -226,6 +228,6 @@ fn of_listed<'q>(question: Question<'q>, listed: &'q [Listed]) -> Result<Questio
 
 /// Part of a key of the database.
 fn check_text(what: &str, text: &str) -> Result<(), Fault> {
-    let fits = (1..=1_024).contains(&text.len()) && !text.contains('\0');
-    if fits { Ok(()) } else { Err(Fault::Refused(format!("a {what} has 1 to 1,024 bytes, none of them zero"))) }
+    let fits = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains('\0');
+    if fits { Ok(()) } else { Err(Fault::Refused(format!("a {what} has 1 to {MAX_NAME_BYTES} bytes, none of them zero"))) }
 }

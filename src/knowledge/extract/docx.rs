@@ -23,6 +23,8 @@ use relations::Relations;
 use styles::Styles;
 use xml::Xml;
 
+/// An OLE container's header up to the number of the directory's first sector.
+const HEADER_BYTES: usize = 52;
 /// How much of an OLE container's directory is looked at.
 const DIRECTORY_BYTES_MAX: u64 = 1024 * 1024;
 /// The text of all footnotes, or of all endnotes.
@@ -95,9 +97,11 @@ fn ole(file: &Path) -> Result<Unreadable, Unreadable> {
         ("__substg1.0", Some("an Outlook message (.msg)")),
     ];
     let mut file = File::open(file)?;
-    let mut header = [0; 52];
-    file.read_exact(&mut header)?;
-    let [.., a, b, c, d] = header;
+    let mut header = Vec::new();
+    (&mut file).take(HEADER_BYTES as u64).read_to_end(&mut header)?;
+    let Ok([.., a, b, c, d]) = <[u8; HEADER_BYTES]>::try_from(header) else {
+        return Ok(Unreadable::Broken("it is the beginning of a document of Office 97 to 2003, and is cut off".into()));
+    };
     // Sectors of 512 bytes begin after the header, which is as long.
     file.seek(SeekFrom::Start((u64::from(u32::from_le_bytes([a, b, c, d])) + 1) * 512))?;
     let mut directory = Vec::new();

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Item, MAX_ITEMS, PageToken, Skipped, Source, SourceError, SourcePage};
 
-/// Where a traversal stands, to be kept in the database once the items of a page are.
+/// Where a traversal stands. An ingestion holds it in memory, and asks for a page again after an outage. It is not stored: the next
+/// ingestion begins at the first page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumePoint {
     traversal: String,
@@ -38,23 +39,22 @@ pub struct Complete {
 }
 
 impl<'a> Traversal<'a> {
-    /// Begins at the first page. Documents seen have to be marked with the traversal's name, so that those of a traversal that
-    /// was interrupted and resumed are told from those of an older one.
+    /// Begins at the first page. The `Complete` at its end has this name.
     pub fn begin(source: &'a dyn Source, name: impl Into<String>) -> Self {
         Self { source, at: ResumePoint { traversal: name.into(), items: 0, after: None, ended: false } }
     }
 
-    /// Goes on where an interrupted traversal of the same source and configuration stood.
+    /// Goes on where a traversal of the same source and configuration failed.
     pub fn resume(source: &'a dyn Source, at: ResumePoint) -> Self {
         Self { source, at }
     }
 
-    /// To be stored together with the items handed out so far.
+    /// Where `Traversal::resume` goes on if the next page fails.
     pub fn resume_point(&self) -> &ResumePoint {
         &self.at
     }
 
-    /// The next page, or the end. After a fault the traversal is gone, and `Traversal::resume` takes up the stored point.
+    /// The next page, or the end. After a fault the traversal is gone, and `Traversal::resume` takes up the point from before it.
     pub async fn next(mut self) -> Result<TraversalStep<'a>, SourceError> {
         if self.at.ended {
             return Ok(TraversalStep::Complete(Complete { traversal: self.at.traversal, items: self.at.items }));
@@ -77,7 +77,7 @@ impl<'a> Traversal<'a> {
 }
 
 impl Complete {
-    /// The traversal's name: documents of the source without this mark are gone.
+    /// The name that the traversal began with.
     pub fn traversal(&self) -> &str {
         &self.traversal
     }

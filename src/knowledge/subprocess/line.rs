@@ -1,7 +1,5 @@
 //! What a subprocess prints: blocks, and at last how it ended, each as a line of JSON.
 
-use std::io;
-
 use serde::{Deserialize, Serialize};
 
 use crate::extract::ExtractSummary;
@@ -31,6 +29,7 @@ impl From<Result<ExtractSummary, Unreadable>> for Ended {
             Err(Unreadable::Encrypted) => Self::Encrypted,
             Err(Unreadable::Broken(what)) => Self::Broken(what),
             Err(Unreadable::TooLarge(what)) => Self::TooLarge(what),
+            Err(Unreadable::Reader(what)) => Self::Io(what),
             Err(Unreadable::Io(error)) => Self::Io(error.to_string()),
         }
     }
@@ -43,7 +42,7 @@ impl From<Ended> for Result<ExtractSummary, Unreadable> {
             Ended::Encrypted => Unreadable::Encrypted,
             Ended::Broken(what) => Unreadable::Broken(what),
             Ended::TooLarge(what) => Unreadable::TooLarge(what),
-            Ended::Io(what) => io::Error::other(what).into(),
+            Ended::Io(what) => Unreadable::Reader(what),
         })
     }
 }

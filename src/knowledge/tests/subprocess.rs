@@ -55,7 +55,8 @@ async fn blocks_and_the_summary_come_through() {
     let (_, summary) = all(Extraction::start(&program(), Format::Csv, table.path(), ExtractionLimits::default()).unwrap()).await;
     assert_eq!(summary.unwrap().notes, ["rows with another number of columns than the first: 1, the first is row 3"]);
     let missing = Extraction::start(&program(), Format::Text, Path::new("/nowhere"), ExtractionLimits::default()).unwrap();
-    assert!(matches!(all(missing).await.1, Err(Unreadable::Io(_))));
+    let outcome = all(missing).await.1;
+    assert!(matches!(outcome, Err(Unreadable::Reader(_))), "what the subprocess cannot open is that document's matter: {outcome:?}");
     assert!(Extraction::start(&["/no/such/program".into()], Format::Text, text.path(), ExtractionLimits::default()).is_err());
     assert!(Extraction::start(&[], Format::Text, text.path(), ExtractionLimits::default()).is_err());
 }

@@ -13,8 +13,8 @@ use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, Listed, NewChu
 use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
 use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
-use slipway_models::FaultKind;
 use slipway_models::embedding::{PassageEmbedder, Vector};
+use slipway_models::{FaultKind, ModelFault};
 use tracing::debug;
 
 /// Counts up when documents are read or cut in another way, so that all are read anew.
@@ -23,6 +23,8 @@ const READER: u32 = 1;
 const PDF_TIMEOUT: Duration = Duration::from_hours(1);
 /// How many chunks are looked up and embedded together.
 const BATCH: usize = 64;
+/// What no provider refuses for its words.
+const PLAIN_TEXT: &str = "The lid is on top.";
 /// What of a file is looked at to find its format.
 const FIRST_BYTES: usize = 4096;
 
@@ -57,6 +59,20 @@ pub(super) enum IngestTrouble {
     Lasting(anyhow::Error),
 }
 
+/// What came of texts that were to be embedded.
+pub(super) enum Embedded {
+    Vectors(Vec<Vector>),
+    /// The model takes other texts, and one of these not: why.
+    Refused(String),
+}
+
+/// What came of chunks that were to be written.
+enum Added {
+    Chunks(u64),
+    /// The text of one is refused by the embedding model: why.
+    Refused(String),
+}
+
 pub(super) struct Reader {
     model: PassageEmbedder,
     size: ChunkSize,
@@ -85,8 +101,21 @@ impl Reader {
         self.model.embedder().id()
     }
 
-    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::ModelFault> {
-        self.model.embed(texts).await
+    /// Where the model refuses texts, another one tells whether it is these that it refuses: a key, a model and a quota are wrong
+    /// for any text, and providers answer with the same status to both.
+    pub(super) async fn embed(&self, texts: &[String]) -> Result<Embedded, IngestTrouble> {
+        let fault = match self.model.embed(texts).await {
+            Ok(vectors) => return Ok(Embedded::Vectors(vectors)),
+            Err(fault) => fault,
+        };
+        if !may_be_of_a_text(fault.kind()) {
+            return Err(of_model(fault));
+        }
+        match self.model.embed(&[PLAIN_TEXT.to_owned()]).await {
+            Ok(_) => Ok(Embedded::Refused(format!("the embedding model does not take its text: {fault}"))),
+            Err(other) if passes(other.kind()) => Err(of_model(other)),
+            Err(_) => Err(of_model(fault)),
+        }
     }
 
     /// All but the document that decides on chunks and vectors.
@@ -185,7 +214,10 @@ impl Reader {
             chunker.push(&block, &mut |chunk| waiting.push(chunk));
             while waiting.len() >= BATCH {
                 let batch: Vec<_> = waiting.drain(..BATCH).collect();
-                chunks += self.add(ingestion, &mut draft, batch).await?;
+                match self.add(ingestion, &mut draft, batch).await? {
+                    Added::Chunks(added) => chunks += added,
+                    Added::Refused(why) => return failed(ingestion, &meta, why).await,
+                }
             }
         }
         let summary = match extraction.finish().await {
@@ -195,7 +227,10 @@ impl Reader {
             Err(unreadable) => return failed(ingestion, &meta, unreadable.to_string()).await,
         };
         chunker.finish(&mut |chunk| waiting.push(chunk));
-        chunks += self.add(ingestion, &mut draft, waiting).await?;
+        match self.add(ingestion, &mut draft, waiting).await? {
+            Added::Chunks(added) => chunks += added,
+            Added::Refused(why) => return failed(ingestion, &meta, why).await,
+        }
         summary.notes.iter().for_each(|note| debug!(document = meta.uri, note, "was read in part"));
         if chunks == 0 {
             let why = summary.notes.first().map_or_else(String::new, |note| format!(": {note}"));
@@ -208,7 +243,7 @@ impl Reader {
     }
 
     /// Writes chunks, and embeds those whose text has no vector yet.
-    async fn add(&self, ingestion: &Ingestion, draft: &mut Draft, chunks: Vec<Chunk>) -> Result<u64, IngestTrouble> {
+    async fn add(&self, ingestion: &Ingestion, draft: &mut Draft, chunks: Vec<Chunk>) -> Result<Added, IngestTrouble> {
         let hashes: Vec<_> = chunks.iter().map(|chunk| chunk.hash).collect();
         let mut vectors: std::collections::HashMap<_, _> =
             ingestion.base().vectors_of(&hashes).await.map_err(of_database)?.into_iter().collect();
@@ -216,7 +251,10 @@ impl Reader {
         missing.sort_by_key(|chunk| chunk.hash);
         missing.dedup_by_key(|chunk| chunk.hash);
         let texts: Vec<String> = missing.iter().map(|chunk| chunk.embedded()).collect();
-        let embedded = self.model.embed(&texts).await.map_err(of_model)?;
+        let embedded = match self.embed(&texts).await? {
+            Embedded::Vectors(embedded) => embedded,
+            Embedded::Refused(why) => return Ok(Added::Refused(why)),
+        };
         vectors.extend(missing.iter().map(|chunk| chunk.hash).zip(embedded.into_iter().map(|vector| vector.0)));
         let added = chunks.len() as u64;
         for chunk in chunks {
@@ -225,7 +263,7 @@ impl Reader {
             let chunk = NewChunk { ordinal, text, page, section, tokens, start, end, hash, vector };
             draft.add(chunk).await.map_err(of_database)?;
         }
-        Ok(added)
+        Ok(Added::Chunks(added))
     }
 
     /// Of the reader and the bytes: the same hash, the same chunks.
@@ -282,8 +320,33 @@ pub(super) fn of_database(fault: Fault) -> IngestTrouble {
     }
 }
 
-pub(super) fn of_model(fault: slipway_models::ModelFault) -> IngestTrouble {
-    let passes =
-        matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
-    if passes { IngestTrouble::Passing(fault.to_string()) } else { IngestTrouble::Lasting(fault.into()) }
+fn of_model(fault: ModelFault) -> IngestTrouble {
+    if passes(fault.kind()) { IngestTrouble::Passing(fault.to_string()) } else { IngestTrouble::Lasting(fault.into()) }
+}
+
+fn passes(kind: &FaultKind) -> bool {
+    matches!(kind, FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable)
+}
+
+/// Besides what refuses a request, the text of one may be what makes a vector without a direction.
+fn may_be_of_a_text(kind: &FaultKind) -> bool {
+    matches!(kind, FaultKind::Refused | FaultKind::ContextOverflow | FaultKind::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_and_a_model_are_no_matter_of_a_text() {
+        for kind in [FaultKind::Refused, FaultKind::ContextOverflow, FaultKind::Broken] {
+            assert!(may_be_of_a_text(&kind) && !passes(&kind), "{kind:?}");
+        }
+        for kind in [FaultKind::Misconfigured, FaultKind::MissingKey, FaultKind::Unauthorized, FaultKind::UnknownModel] {
+            assert!(!may_be_of_a_text(&kind) && !passes(&kind), "{kind:?}");
+        }
+        for kind in [FaultKind::RateLimited { retry_after: None }, FaultKind::Overloaded, FaultKind::Timeout, FaultKind::Unreachable] {
+            assert!(!may_be_of_a_text(&kind) && passes(&kind), "{kind:?}");
+        }
+    }
 }

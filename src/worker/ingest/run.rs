@@ -2,6 +2,7 @@
 //! then the index. Counts as it goes.
 
 mod changes;
+mod names;
 mod outage;
 
 use std::fmt;
@@ -292,6 +293,14 @@ impl Walk<'_> {
     }
 
     async fn page(&mut self, items: &[Item]) -> anyhow::Result<()> {
+        let (items, nameless): (Vec<Item>, Vec<Item>) = items.iter().map(names::fitted).partition(|item| names::fault(&item.key).is_none());
+        for item in &nameless {
+            let why = names::fault(&item.key).unwrap_or_default();
+            self.progress.change(|report| {
+                report.seen += 1;
+                fail(report, item, &why);
+            });
+        }
         let listed: Vec<_> = items.iter().map(|item| self.reader.listed(item)).collect();
         let changed = patiently("the list of documents", || self.ingestion.changed(&listed)).await?;
         let unchanged = (items.len() - changed.len()) as u64;

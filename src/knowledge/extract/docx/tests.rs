@@ -193,6 +193,9 @@ fn what_is_no_docx_is_named() {
         (ole("EncryptedPackage"), "is encrypted"),
         (ole("WordDocument"), "(.doc)"),
         (ole("Workbook"), "(.xls)"),
+        (ole("Workbook")[..8].to_vec(), "is cut off"),
+        (ole("Workbook")[..51].to_vec(), "is cut off"),
+        (ole("Workbook")[..52].to_vec(), "of an unknown kind"),
         (b"{\\rtf1}".to_vec(), "it is an RTF document"),
         (b"<html><p>x".to_vec(), "it is an HTML page"),
         (b"%PDF-1.4".to_vec(), "it is a PDF"),
@@ -204,7 +207,9 @@ fn what_is_no_docx_is_named() {
         (package(&[("word/document.xml", b"<a></b>")]), "is no XML"),
         (package(&[("word/document.xml", b"<a>\xff</a>")]), "is no XML"),
     ] {
-        let refusal = read_package(&bytes).1.unwrap_err().to_string();
+        let fault = read_package(&bytes).1.unwrap_err();
+        assert!(!matches!(fault, Unreadable::Io(_)), "no document's bytes are a fault of the disk: {fault:?}");
+        let refusal = fault.to_string();
         assert!(refusal.contains(says), "{says}: {refusal}");
     }
 }

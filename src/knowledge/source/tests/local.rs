@@ -119,7 +119,7 @@ async fn pages_and_resuming_lose_and_repeat_nothing() {
     let source = source(&mounts, "/");
     let TraversalStep::Page { items, rest, .. } = Traversal::begin(&*source, "one").next().await.unwrap() else { panic!("no page") };
     assert_eq!(items.len(), 1000);
-    // A worker is killed here; another one has the stored point, in JSON. The last file of the page is deleted meanwhile.
+    // The traversal ends here; another one has its point, in JSON. The last file of the page is deleted meanwhile.
     let point = serde_json::to_string(rest.resume_point()).unwrap();
     std::fs::remove_file(mounts.volume().join(&items[999].key)).unwrap();
     let mut seen: Vec<String> = items.into_iter().map(|item| item.key).collect();

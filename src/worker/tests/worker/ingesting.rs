@@ -25,6 +25,8 @@ pub(crate) struct Library {
     pub(crate) team: Team,
     folder: TempDir,
     credentials: TempDir,
+    /// Of its environment, besides what every pod of an ingestion has.
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Library {
@@ -36,7 +38,7 @@ impl Library {
         let platform = Platform::new().await;
         let team = platform.team_with("tk_a", quota).await;
         let [folder, credentials] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        Self { platform, team, folder, credentials }
+        Self { platform, team, folder, credentials, variables: Vec::new() }
     }
 
     /// Of the Secret that a source names.
@@ -44,8 +46,19 @@ impl Library {
         fs::write(self.credentials.path().join(key), value).unwrap();
     }
 
+    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+        self.variables.push((name, value.to_owned()));
+    }
+
     pub(crate) fn write(&self, name: &str, text: &str) {
-        fs::write(self.folder.path().join(name), text).unwrap();
+        self.write_bytes(name, text.as_bytes());
+    }
+
+    /// Makes the folders that lead there, too.
+    pub(crate) fn write_bytes(&self, name: &str, bytes: &[u8]) {
+        let file = self.folder.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
     }
 
     pub(crate) fn remove(&self, name: &str) {
@@ -72,6 +85,7 @@ impl Library {
         command.arg(self.folder.path()).arg(LOCAL_FOLDER).arg(self.credentials.path()).arg(CREDENTIALS).arg(PROGRAM);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).env(EGRESS_ALLOW, "127.0.0.0/8");
         command.env("SLIPWAY_KNOWLEDGE_URL", &self.team.url).env("RUNTIME_TEAM", &self.team.id).env("RUNTIME_EMBEDDING_DIR", minilm());
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
         command.env(INGESTION, config.to_string()).spawn().unwrap()
     }
 

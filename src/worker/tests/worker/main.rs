@@ -4,6 +4,7 @@
 
 mod changes;
 mod content;
+mod faulty;
 mod ingesting;
 mod integrations;
 mod kills;

@@ -333,3 +333,27 @@ async fn pages_of_confluence_are_followed() {
     assert_eq!(trial.ingests("two", &source, &after), "succeeded 2 1");
     assert_eq!(trial.id("Blower.html"), fan, "it is the same document");
 }
+
+/// Confluence's titles have 255 characters at most, which are up to 1,020 bytes, and the filename has an ending besides.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_with_the_longest_title_stops_no_others() {
+    if !can_mount() {
+        return;
+    }
+    let longest = "\u{1f980}".repeat(255).leak();
+    let pages = [Page { title: longest, version: 1, text: PUMP }, Page { title: "Fan", version: 1, text: FAN }];
+    let space = Space::new(Mutex::new((1..).zip(pages).collect()));
+    let server = Scripted::start(confluence(space)).await;
+    let library = Library::new().await;
+    library.credential("email", "ava@acme.com");
+    library.credential("api_token", "of-a-test");
+    let source = json!({"type": "confluence", "space_key": "ENG", "base_url": server.url, "credentials_secret": "s"});
+    for (uid, ended) in [("one", "succeeded 2 0"), ("two", "succeeded 0 0")] {
+        let output = library.ingest(uid, &json!({"source": source}));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(library.ended(uid), ended);
+        let line = "concat_ws(' ', status, octet_length(filename), right(filename, 5))";
+        let documents = library.platform.value(&format!("select string_agg({line}, ', ' order by key) from slipway.documents"));
+        assert_eq!(documents, "ready 1021 .html, ready 8 .html");
+    }
+}
