@@ -174,8 +174,9 @@ mod tests {
     async fn a_private_certificate_authority_can_be_configured() {
         let server = GitHttp::start();
         server.repository("agents.git", &[]);
-        let folder = std::env::temp_dir();
-        let git = Git::new("git", folder, std::env::vars_os()).unwrap();
+        // Of its own: a Git begins with an empty folder there.
+        let folder = tempfile::tempdir().unwrap();
+        let git = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
         let rules = Rules { allow: vec!["127.0.0.0/8".parse().unwrap()], files: None };
         let token = [(platform::STATE_TOKEN.to_owned(), k8s_openapi::ByteString(server.token().as_bytes().to_vec()))].into();
         let secrets = RemoteSecrets::of(&Secret { data: Some(token), ..Secret::default() });
@@ -202,7 +203,8 @@ mod tests {
         for repositories in [&server, &other] {
             repositories.repository("agents.git", &[]);
         }
-        let git = Git::new("git", std::env::temp_dir(), std::env::vars_os()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let git = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
         let rules = Rules { allow: vec!["127.0.0.0/8".parse().unwrap()], files: None };
         let (configuration, _) = MirrorConfig::new();
         configuration.change(|public, secrets| {
