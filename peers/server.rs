@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::process::{Process, folder};
 
 /// Long, for a machine that compiles meanwhile: a server that ends is told at once in any case.
-const LIMIT: Duration = Duration::from_mins(2);
+const LIMIT: Duration = Duration::from_mins(4);
 
 /// A server that runs until this is dropped.
 pub struct Server {
