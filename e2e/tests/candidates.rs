@@ -56,7 +56,7 @@ fn agent(home: &Home) -> Value {
 
 /// A team with a gated agent.
 struct Scene<'a> {
-    /// An operator, the state role, and whoever was added.
+    /// An operator, the state role, and managers that a test has added.
     trial: Trial<'a>,
     node: Node,
     history: tempfile::TempDir,

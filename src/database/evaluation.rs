@@ -134,7 +134,7 @@ impl Tenants {
         }
     }
 
-    /// Writes the results of a run, one for each of its cases, in the place of all that lie there, whoever wrote them.
+    /// Writes the results of a run, one for each of its cases, in the place of all that lie there, forged ones too.
     pub async fn replace_evaluation_results(&self, team: &str, agent: &str, run: &str, results: &[EvaluationResult]) -> Result<(), Fault> {
         const DELETE: &str = "DELETE FROM slipway.evaluation_results WHERE team = $1 AND agent_id = $2 AND run = $3";
         // A pod may write at the same time.

@@ -105,7 +105,7 @@ CREATE OR REPLACE FUNCTION slipway.search(kb text, query text, vector slipway.ha
         END IF;
 
         IF has_words THEN
-            -- Words by how few chunks have them (|| takes them out of their compressed form once), and of those so many as about 3,000 chunks have.
+            -- Words by how few chunks have them (|| takes them out of their compressed form once), and of those as many as match about 3,000 chunks.
             SELECT array_agg(w.word ORDER BY w.share), array_agg(ln(1 + 1 / w.share) ORDER BY w.share) INTO words, weights
             FROM (SELECT array_to_tsvector(ARRAY[q.word])::text::tsquery AS word, coalesce(f.share, 0.0005)::double precision AS share
                   FROM unnest(tsvector_to_array(to_tsvector('english', query))) AS q (word)

@@ -326,7 +326,7 @@ async fn a_server_that_says_nothing_costs_no_more_than_its_timeout() {
     let started = Instant::now();
     assert_eq!(names(&toolbox).await, [""; 0]);
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
-    // During the backoff, calls fail at once: whoever asked it again would wait for a second.
+    // During the backoff, calls fail at once: asking it again would take a wait for a second.
     let started = Instant::now();
     names(&toolbox).await;
     assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
