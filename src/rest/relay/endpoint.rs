@@ -59,29 +59,34 @@ impl Endpoints {
     }
 
     pub(super) async fn find(&self, target: &Target, destination: Destination) -> Result<Arc<Endpoint>, Error> {
-        let now = Instant::now();
-        let key = destination.key(&target.key);
-        let known =
-            self.known().get(&*key).filter(|endpoint| now < endpoint.expires && endpoint.since == since(target, destination)).cloned();
-        match known {
+        match self.found(target, destination) {
             Some(endpoint) => Ok(endpoint),
             None => Box::pin(self.resolve(target, destination)).await,
         }
     }
 
-    /// The endpoint of a track. None for a while after it could not be found, or was avoided.
+    /// An endpoint that was resolved a short while ago.
+    fn found(&self, target: &Target, destination: Destination) -> Option<Arc<Endpoint>> {
+        let (known, now) = (self.known(), Instant::now());
+        known
+            .get(&*destination.key(&target.key))
+            .filter(|endpoint| now < endpoint.expires && endpoint.since == since(target, destination))
+            .cloned()
+    }
+
+    /// The endpoint of a track. None for a while after it could not be found, or was avoided. The agent's own, which stands in for
+    /// it then, is found beside it, so that nothing is asked of the API server when it is needed.
     pub(super) async fn find_track(&self, target: &Target, destination: Destination) -> Option<Arc<Endpoint>> {
         let key = destination.key(&target.key);
         if self.avoided().get(&*key).is_some_and(|until| Instant::now() < *until) {
             return None;
         }
-        match self.find(target, destination).await {
-            Ok(endpoint) => Some(endpoint),
-            Err(error) => {
-                self.avoid(&key, error.message());
-                None
-            }
+        if let Some(endpoint) = self.found(target, destination) {
+            return Some(endpoint);
         }
+        let (resolved, _) =
+            Box::pin(async { futures::join!(self.resolve(target, destination), self.find(target, Destination::Agent)) }).await;
+        resolved.map_err(|error| self.avoid(&key, error.message())).ok()
     }
 
     /// Removes an endpoint that cannot be reached or belongs to another agent.
