@@ -1,6 +1,6 @@
 """MLflow's own scorers, for comparison with ours.
 
-    scorers.py score    REQUEST JUDGE            each scorer on each case; the scores and MLflow's means
+    scorers.py score    REQUEST JUDGE            each scorer on each case; MLflow's version, the scores and the means
     scorers.py evaluate REQUEST JUDGE DATABASE   mlflow.genai.evaluate on the cases, with a database of MLflow's;
                                                  the seconds it took and the means
 
@@ -103,7 +103,8 @@ def score(numbered):
 
 
 def score_all():
-    with ThreadPoolExecutor(8) as pool:
+    # More threads would only take turns: MLflow computes for longer than the judge does.
+    with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(score, enumerate(cases)))
     counted = [
         EvalResult(eval_item=None, assessments=[by_scorer[name] for name in case["counted"]])
@@ -113,7 +114,7 @@ def score_all():
         {name: {"error": said} if isinstance(said, str) else {"value": said.value} for name, said in by_scorer.items()}
         for by_scorer in found
     ]
-    return {"scores": told, "means": compute_aggregated_metrics(counted, all_scorers)}
+    return {"version": mlflow.__version__, "scores": told, "means": compute_aggregated_metrics(counted, all_scorers)}
 
 
 def evaluate(database):
