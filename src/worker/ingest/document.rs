@@ -112,7 +112,8 @@ impl Reader {
     }
 
     /// Where the model refuses texts, another one tells whether it is these that it refuses: a key, a model and a quota are wrong
-    /// for any text, and providers answer with the same status to both. So is it with a provider that fails, but for a few more tries.
+    /// for any text, and providers answer with the same status to both. A provider that fails (5xx) at these texts alone is tried again
+    /// a few times before.
     pub(super) async fn embed(&self, texts: &[String]) -> Result<Embedded, IngestTrouble> {
         let mut repeats = 0;
         loop {
