@@ -5,6 +5,7 @@
 //! right on any table. REST has a [`KnowledgeReader`].
 
 mod admin;
+mod attempts;
 mod base;
 mod changes;
 mod draft;

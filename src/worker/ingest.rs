@@ -24,7 +24,7 @@ use slipway_knowledge::ChunkSize;
 use slipway_knowledge::source::{self, Credentials, Source, SourceConfig, Surroundings};
 use slipway_models::embedding::PassageEmbedder;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::embedders::variable;
@@ -40,14 +40,30 @@ const CONNECTIONS: u32 = 2;
 const MAX_WAIT: Duration = Duration::from_mins(10);
 /// How often it is looked for whether that one has ended.
 const WAIT_INTERVAL: Duration = Duration::from_secs(5);
+/// How long the database is tried for the last word of a process that is ended from outside, of the pod's 30 s.
+const MAX_WITHDRAWAL: Duration = Duration::from_secs(20);
+const WITHDRAWAL_INTERVAL: Duration = Duration::from_secs(1);
+const TERMINATED: &str = "ended from outside before all of the source was read";
 
 pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
     let config = config()?;
     let mut terminated = signal(SignalKind::terminate())?;
+    let base = open_base(&settings, &config)?;
+    let begun = tokio::select! {
+        begun = begin(&base, &config) => begun?,
+        _ = terminated.recv() => bail!(TERMINATED),
+    };
+    let Some(ingestion) = begun else {
+        info!("this ingestion has succeeded before");
+        return Ok(());
+    };
     tokio::select! {
-        ended = ingest(&settings, &config) => ended,
+        ended = ingest(&ingestion, &config) => ended,
         // What is written so far stays, and the next attempt goes on.
-        _ = terminated.recv() => bail!("ended from outside before all of the source was read"),
+        _ = terminated.recv() => {
+            withdraw(&ingestion).await;
+            bail!(TERMINATED)
+        }
     }
 }
 
@@ -62,14 +78,9 @@ fn config() -> Result<IngestionConfig, Refusal> {
     serde_json::from_str(&text).map_err(|error| refused(format!("cannot be read: {error}")))
 }
 
-async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result<()> {
-    let base = open_base(settings, config)?;
-    let Some(ingestion) = begin(&base, config).await? else {
-        info!("this ingestion has succeeded before");
-        return Ok(());
-    };
+async fn ingest(ingestion: &Ingestion, config: &IngestionConfig) -> anyhow::Result<()> {
     let mut run = IngestRun::new(ingestion.clone());
-    let outcome = match prepare(&ingestion, config).await {
+    let outcome = match prepare(ingestion, config).await {
         Ok((source, reader)) => run.drive(&*source, &reader, &order(config, &reader)).await,
         Err(error) => Err(error),
     };
@@ -77,11 +88,26 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
         && let Some(upload) = &config.upload
     {
         // Its documents are there. What is left of it goes by itself if this fails.
-        if let Err(fault) = base.remove_upload(upload).await {
+        if let Err(fault) = ingestion.base().remove_upload(upload).await {
             warn!(%fault, "the uploaded file was not removed");
         }
     }
     run.end(outcome).await
+}
+
+/// Says that no document is what ended this process. The database may be busy with what was cut off.
+async fn withdraw(ingestion: &Ingestion) {
+    let withdrawn = timeout(MAX_WITHDRAWAL, async {
+        loop {
+            match ingestion.withdraw_attempts().await {
+                Err(fault) if fault.is_passing() => sleep(WITHDRAWAL_INTERVAL).await,
+                outcome => return outcome,
+            }
+        }
+    });
+    if !matches!(withdrawn.await, Ok(Ok(()))) {
+        warn!("the document that was being read counts as one that may have ended this process");
+    }
 }
 
 fn order(config: &IngestionConfig, reader: &Reader) -> Order {
@@ -114,7 +140,7 @@ async fn prepare(ingestion: &Ingestion, config: &IngestionConfig) -> anyhow::Res
     let length = |tokens: i32| u32::try_from(tokens).map_err(|_| anyhow!("a chunk cannot have {tokens} tokens"));
     let size = ChunkSize { tokens: length(config.embedding.chunk_size)?, overlap: length(config.embedding.chunk_overlap)? };
     let program = env::current_exe().context("this program cannot be found")?.into_os_string();
-    let reader = Reader::new(model, size, vec![program, "extract".into()]);
+    let reader = Reader::new(model, size, vec![program, "extract".into()], config.scheduled);
     Ok((open_source(ingestion.base(), config)?, reader))
 }
 

@@ -227,7 +227,7 @@ fn of_listed<'q>(question: Question<'q>, listed: &'q [Listed]) -> Result<Questio
 }
 
 /// Part of a key of the database.
-fn check_text(what: &str, text: &str) -> Result<(), Fault> {
+pub(super) fn check_text(what: &str, text: &str) -> Result<(), Fault> {
     let fits = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains('\0');
     if fits { Ok(()) } else { Err(Fault::Refused(format!("a {what} has 1 to {MAX_NAME_BYTES} bytes, none of them zero"))) }
 }

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::Fault;
 
 /// The functions that logins call, some of them in former versions only (`replace_model`). All others, and all tables, are the owner's.
-const FUNCTIONS: [&str; 35] = [
+const FUNCTIONS: [&str; 38] = [
     "team",
     "base",
     "fix_model",
@@ -16,6 +16,9 @@ const FUNCTIONS: [&str; 35] = [
     "all_embedded",
     "begin_ingestion",
     "report_ingestion",
+    "begin_attempt",
+    "list_attempts",
+    "withdraw_attempts",
     "begin_draft",
     "add_chunks",
     "publish",

@@ -15,6 +15,7 @@ use slipway_knowledge::subprocess::{Extraction, ExtractionLimits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
 use slipway_models::embedding::{PassageEmbedder, Vector};
 use slipway_models::{FaultKind, ModelFault};
+use tokio::time::sleep;
 use tracing::debug;
 
 /// Counts up when documents are read or cut in another way, so that all are read anew.
@@ -25,6 +26,13 @@ const PDF_TIMEOUT: Duration = Duration::from_hours(1);
 const BATCH: usize = 64;
 /// What no provider refuses for its words.
 const PLAIN_TEXT: &str = "The lid is on top.";
+/// How often texts are tried again at which the provider fails while it takes another, each time with the retries of every request.
+const MAX_REPEATS: u32 = 3;
+const REPEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// Why a document is not read after two attempts that had no end.
+const ENDED_PODS: &str = "reading it ended the ingestion's pod twice, as far as can be told, most likely for want of memory, so it is left \
+     out. Make it smaller at its source, or split it, or have worker.ingestion.resources raised. Ingestions by schedule read it again once \
+     it has changed; one that somebody makes does at once";
 /// What of a file is looked at to find its format.
 const FIRST_BYTES: usize = 4096;
 
@@ -78,11 +86,13 @@ pub(super) struct Reader {
     size: ChunkSize,
     /// The subprocess that extracts.
     program: Vec<OsString>,
+    /// Whether nobody asked for the ingestion at this moment.
+    is_scheduled: bool,
 }
 
 impl Reader {
-    pub(super) fn new(model: PassageEmbedder, size: ChunkSize, program: Vec<OsString>) -> Self {
-        Self { model, size, program }
+    pub(super) fn new(model: PassageEmbedder, size: ChunkSize, program: Vec<OsString>, is_scheduled: bool) -> Self {
+        Self { model, size, program, is_scheduled }
     }
 
     /// As the database compares it with what is there.
@@ -102,19 +112,28 @@ impl Reader {
     }
 
     /// Where the model refuses texts, another one tells whether it is these that it refuses: a key, a model and a quota are wrong
-    /// for any text, and providers answer with the same status to both.
+    /// for any text, and providers answer with the same status to both. A provider that fails (5xx) at these texts alone is tried again
+    /// a few times before.
     pub(super) async fn embed(&self, texts: &[String]) -> Result<Embedded, IngestTrouble> {
-        let fault = match self.model.embed(texts).await {
-            Ok(vectors) => return Ok(Embedded::Vectors(vectors)),
-            Err(fault) => fault,
-        };
-        if !may_be_of_a_text(fault.kind()) {
-            return Err(of_model(fault));
-        }
-        match self.model.embed(&[PLAIN_TEXT.to_owned()]).await {
-            Ok(_) => Ok(Embedded::Refused(format!("the embedding model does not take its text: {fault}"))),
-            Err(other) if passes(other.kind()) => Err(of_model(other)),
-            Err(_) => Err(of_model(fault)),
+        let mut repeats = 0;
+        loop {
+            let fault = match self.model.embed(texts).await {
+                Ok(vectors) => return Ok(Embedded::Vectors(vectors)),
+                Err(fault) => fault,
+            };
+            let is_failure = matches!(fault.kind(), FaultKind::Overloaded);
+            if !is_failure && !may_be_of_a_text(fault.kind()) {
+                return Err(of_model(fault));
+            }
+            match self.model.embed(&[PLAIN_TEXT.to_owned()]).await {
+                Ok(_) if is_failure && repeats < MAX_REPEATS => {
+                    repeats += 1;
+                    sleep(REPEAT_INTERVAL).await;
+                }
+                Ok(_) => return Ok(Embedded::Refused(format!("the embedding model does not take its text: {fault}"))),
+                Err(other) if passes(other.kind()) => return Err(of_model(other)),
+                Err(_) => return Err(of_model(fault)),
+            }
         }
     }
 
@@ -168,6 +187,9 @@ impl Reader {
             Ok(format) => format,
             Err(unreadable) => return failed(ingestion, &meta, unreadable.to_string()).await,
         };
+        if !ingestion.begin_attempt(&meta.key, &hash, !self.is_scheduled).await.map_err(of_database)? {
+            return failed(ingestion, &meta, ENDED_PODS.to_owned()).await;
+        }
         self.write(ingestion, (format, &file), meta).await
     }
 

@@ -4,6 +4,7 @@
 mod changes;
 mod names;
 mod outage;
+mod suspects;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::document::{DocumentOutcome, IngestTrouble, Reader};
 use super::heartbeat::{Heartbeat, SharedReport};
 use super::vectors;
 use outage::{MAX_OUTAGE, Outage, RETRY_INTERVAL, patiently};
+use suspects::Suspects;
 
 /// How many documents in a row a source may refuse. Then its credentials are at fault, or the source, and no document.
 const MAX_REFUSALS: u32 = 20;
@@ -88,9 +90,19 @@ impl IngestRun {
         let Self { ingestion, progress, heartbeat } = self;
         // An upload is one file, which is kept until it is read.
         let most_refusals = if order.removes == Removes::Nothing { 1 } else { MAX_REFUSALS };
-        let away = Outage::default();
-        let mut walk =
-            Walk { ingestion, progress, source, reader, order, most_refusals, refusals: 0, has_refusals: false, away, halt: None };
+        let mut walk = Walk {
+            ingestion,
+            progress,
+            source,
+            reader,
+            order,
+            suspects: Suspects::default(),
+            most_refusals,
+            refusals: 0,
+            has_refusals: false,
+            away: Outage::default(),
+            halt: None,
+        };
         tokio::select! {
             ended = walk.drive() => ended,
             () = heartbeat.lost() => bail!("another process has taken this ingestion over"),
@@ -133,6 +145,7 @@ struct Walk<'a> {
     source: &'a dyn Source,
     reader: &'a Reader,
     order: &'a Order,
+    suspects: Suspects,
     most_refusals: u32,
     /// How many documents the source has refused since it last handed one out.
     refusals: u32,
@@ -182,6 +195,7 @@ impl Walk<'_> {
         if let Some(former) = &self.order.former_source {
             patiently("documents of the source's former name", || self.ingestion.adopt_documents(former)).await?;
         }
+        self.find_suspects().await?;
         let place = self.read_source().await?;
         self.enter("embedding");
         self.fill_vectors().await?;
@@ -273,7 +287,10 @@ impl Walk<'_> {
         loop {
             let at = traversal.resume_point().clone();
             match traversal.next().await {
-                Ok(TraversalStep::Complete(complete)) => return Ok(complete),
+                Ok(TraversalStep::Complete(complete)) => {
+                    self.read_suspects().await?;
+                    return Ok(complete);
+                }
                 Ok(TraversalStep::Page { items, skipped, rest }) => {
                     outage = Outage::default();
                     self.page(&items).await?;
@@ -310,7 +327,9 @@ impl Walk<'_> {
         });
         for changed in &changed {
             let Some(item) = items.iter().find(|item| item.key == changed.key) else { continue };
-            self.document(item, changed.content_hash).await?;
+            if !self.suspects.puts_off(item, changed.content_hash) {
+                self.document(item, changed.content_hash).await?;
+            }
         }
         Ok(())
     }

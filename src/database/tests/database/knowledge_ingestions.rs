@@ -232,6 +232,55 @@ async fn begin_after_lease(platform: &Platform, base: &KnowledgeBase, uid: &str)
 }
 
 #[tokio::test]
+async fn a_document_that_two_processes_began_is_read_no_more() {
+    const BYTES: [u8; 32] = [7; 32];
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let keys = async |ingestion: &Ingestion| ingestion.unfinished().await.unwrap().into_iter().collect::<Vec<_>>().join(" ");
+    let may = async |ingestion: &Ingestion, key: &str, again: bool| ingestion.begin_attempt(key, &BYTES, again).await.unwrap();
+    let first = begin(&base, "one", "s3").await;
+    // A database that was away is no end of the process.
+    assert!(may(&first, "bad", true).await && may(&first, "bad", true).await && may(&first, "good", true).await);
+    first.fail_document(&meta("good", "1"), "broken").await.unwrap();
+    assert!(may(&first, "slow", true).await);
+    let second = begin_after_lease(&platform, &base, "one").await;
+    assert_eq!(keys(&second).await, "bad slow", "what failed has come to an end");
+    assert!(may(&second, "slow", true).await);
+    second.put_document(&meta("slow", "1"), vec![chunk(0, "slow words", None)]).await.unwrap();
+    assert!(may(&second, "bad", true).await);
+    // Ended from outside, and again without a word.
+    second.withdraw_attempts().await.unwrap();
+    let third = begin_after_lease(&platform, &base, "one").await;
+    assert!(keys(&third).await == "bad" && may(&third, "bad", true).await);
+    let fourth = begin_after_lease(&platform, &base, "one").await;
+    assert!(!may(&fourth, "bad", true).await, "two have ended");
+    fourth.fail_document(&meta("bad", "1"), "it ended two pods").await.unwrap();
+    assert!(fourth.end(&Report::default(), Ending::Succeeded).await.unwrap());
+
+    // Another one, unless somebody asked for it.
+    let scheduled = begin(&base, "two", "s3").await;
+    assert!(!may(&scheduled, "bad", false).await && may(&scheduled, "other", false).await);
+    assert!(scheduled.begin_attempt("bad", &[8; 32], false).await.unwrap(), "it has changed");
+    assert!(scheduled.end(&Report::default(), Ending::Failed).await.unwrap());
+    assert_eq!(keys(&begin(&base, "three", "s3").await).await, "", "one that says why it ends has no suspects");
+    for uid in ["four", "five"] {
+        for _ in 0..2 {
+            assert!(may(&begin_after_lease(&platform, &base, uid).await, "bad", true).await, "{uid}");
+        }
+        let last = begin_after_lease(&platform, &base, uid).await;
+        assert!(!may(&last, "bad", true).await, "{uid} has had its two attempts");
+        assert!(last.end(&Report::default(), Ending::Succeeded).await.unwrap());
+    }
+    let elsewhere = begin(&base, "six", "drive").await;
+    assert!(keys(&elsewhere).await.is_empty() && may(&elsewhere, "bad", false).await, "another source's");
+    let many = begin(&base, "seven", "s3").await;
+    for n in 0..120 {
+        assert!(may(&many, &format!("{n}"), false).await);
+    }
+    assert_eq!(platform.raw().await.one("select count(*)::text from slipway.attempts").await, "100");
+}
+
+#[tokio::test]
 async fn two_ingestions_of_a_source_exclude_each_other() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;

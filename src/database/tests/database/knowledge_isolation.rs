@@ -18,6 +18,7 @@ async fn two_teams() -> Platform {
         base.fix_model(if team == "b" { "model-of-b" } else { "mini" }, 2).await.unwrap();
         let ingestion = begin(&base, "one", said).await;
         ingestion.put_document(&meta(said, said), vec![chunk(0, said, Some(vec![1.0, 0.5]))]).await.unwrap();
+        assert!(ingestion.begin_attempt(said, &[7; 32], false).await.unwrap());
         let mut report = Report::default();
         report.failed(said, said);
         ingestion.report(&report).await.unwrap();
@@ -35,7 +36,7 @@ async fn rows_of(admin: &mut Raw, team: &str) -> String {
     let bases = admin.ask(&format!("select uid, chunks::text from slipway.bases where team = '{team}' order by uid")).await.unwrap();
     for base in bases {
         let (uid, chunks) = (base[0].clone().unwrap(), base[1].clone().unwrap());
-        for table in ["documents", "ingestions", "drafts", "uploads", "upload_parts", "frequencies"] {
+        for table in ["documents", "ingestions", "drafts", "attempts", "uploads", "upload_parts", "frequencies"] {
             all += &admin
                 .one(&format!("select coalesce(string_agg(t::text, ';' order by t::text), '') from slipway.{table} t where base = '{uid}'"))
                 .await;
@@ -67,6 +68,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "bases",
         "documents",
         "drafts",
+        "attempts",
         "ingestions",
         "uploads",
         "upload_parts",
@@ -130,6 +132,12 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "begin_ingestion('kb_docs', 'x', 'x', 'x')",
         &format!("report_ingestion('kb_docs', 'one', '{holder}', '{{}}', true)"),
         &format!("report_ingestion('kb_own', 'one', '{holder}', '{{}}', true)"),
+        &format!("begin_attempt('kb_docs', 'one', '{holder}', '{SECRET}', '\\x{}', true)", "07".repeat(32)),
+        &format!("begin_attempt('kb_own', 'one', '{holder}', '{SECRET}', '\\x{}', true)", "07".repeat(32)),
+        &format!("list_attempts('kb_docs', 'one', '{holder}')"),
+        &format!("list_attempts('kb_own', 'one', '{holder}')"),
+        &format!("withdraw_attempts('kb_docs', '{holder}')"),
+        &format!("withdraw_attempts('kb_own', '{holder}')"),
         &format!("begin_draft('kb_docs', 'one', '{holder}')"),
         &format!("begin_draft('kb_own', 'one', '{holder}')"),
         &format!(
@@ -289,14 +297,14 @@ async fn two_managers_make_the_sibling_at_once() {
     let made = futures::future::join_all(admins.iter().map(KnowledgeAdmin::migrate)).await;
     assert!(made.iter().any(Result::is_ok), "{made:?}");
     assert!(
-        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 14) || made.as_ref().is_err_and(Fault::is_passing)),
+        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 15) || made.as_ref().is_err_and(Fault::is_passing)),
         "{made:?}"
     );
-    assert_eq!(admins[0].migrate().await.unwrap().from, 14);
+    assert_eq!(admins[0].migrate().await.unwrap().from, 15);
     let mut raw = Raw::connect(&SERVER.url_of("postgres", "postgres", admins[0].database())).await;
     assert_eq!(
         raw.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await,
-        "1,2,3,4,5,6,7,8,9,10,11,12,13,14"
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
     );
 }
 
@@ -343,7 +351,7 @@ async fn an_extension_in_another_schema_is_moved() {
     Raw::connect(&sibling).await.one("create extension vector").await;
     let admin = KnowledgeAdmin::open(&database.url, None, None).unwrap();
     let migrated = admin.migrate().await.unwrap();
-    assert!(!migrated.created_database && migrated.to == 14);
+    assert!(!migrated.created_database && migrated.to == 15);
 }
 
 /// The platform's login is everybody's: what keeps teams apart is that each process names its own.

@@ -39,8 +39,9 @@ pub(super) async fn present(feed: &dyn Incremental) -> Option<ChangeCursor> {
 impl Walk<'_> {
     /// Reads what has changed since the last ingestion, and returns the place behind it. None if a traversal has to tell.
     pub(super) async fn follow(&mut self, feed: &dyn Incremental) -> anyhow::Result<Option<ChangeCursor>> {
-        // Of a source that tells no deletions, ingestions by schedule leave them to one a day.
-        if !self.order.is_scheduled && !feed.tells_deletions() {
+        // Of a source that tells no deletions, ingestions by schedule leave them to one a day. And what ended pods is read again for
+        // somebody who asks, though nothing is told of it.
+        if !self.order.is_scheduled && (!feed.tells_deletions() || self.has_suspects()) {
             return Ok(None);
         }
         let known = patiently("the place in the list of changes", || self.ingestion.place(&self.order.configuration)).await?;
@@ -61,6 +62,7 @@ impl Walk<'_> {
         self.progress.change(|report| report.removed = gone);
         let changed: Vec<Item> = changed.into_values().collect();
         self.page(&changed).await?;
+        self.read_suspects().await?;
         for skipped in &skipped {
             note(self.progress, skipped);
         }

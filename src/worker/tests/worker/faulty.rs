@@ -11,6 +11,8 @@ use crate::ingesting::{Library, can_mount};
 
 /// A text with this word is refused.
 const FLAGGED: &str = "flagged";
+/// At a text with this word the server fails.
+const CURSED: &str = "cursed";
 const ENDED: &str = "concat_ws(' ', phase, seen, changed, failed, removed)";
 
 /// An embedding server of OpenAI's interface, and a team with a folder whose documents it embeds.
@@ -85,6 +87,9 @@ fn embed(asked: &ScriptedRequest, status: u16, log: &Mutex<Vec<String>>) -> Scri
     if texts.iter().any(|text| text.contains(FLAGGED)) {
         return refused("400 Bad Request", json!({"message": "the input was blocked by a filter", "type": "invalid_request_error"}));
     }
+    if texts.iter().any(|text| text.contains(CURSED)) {
+        return refused("500 Internal Server Error", json!({"message": "an error occurred", "type": "server_error"}));
+    }
     let vectors: Vec<Value> = (0..texts.len()).map(|at| json!({"index": at, "embedding": [1.0, 0.5, 0.25]})).collect();
     log.lock().unwrap().extend(texts);
     ScriptedAnswer::json(&json!({"data": vectors}))
@@ -124,6 +129,21 @@ async fn documents_that_cannot_be_taken_stop_no_others() {
             assert!(key.starts_with(name) && error.contains(says), "{name} should say {says:?}: {errors:#?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_at_which_the_provider_fails_stops_no_others() {
+    if !can_mount() {
+        return;
+    }
+    let embedding = Embedding::new().await;
+    // In the order of names it comes before the good one.
+    embedding.library.write("b.md", &format!("# Heater\n\nThe fuse of the heater is {CURSED}.\n"));
+    embedding.library.write("good.md", "# Pump\n\nThe filter of the pump is below the lid.\n");
+    assert_eq!(embedding.succeeds("one"), "succeeded 2 1 1 0");
+    let documents = embedding.documents();
+    assert!(documents[0].starts_with("b.md error false ") && documents[0].contains("failed (500)"), "{documents:#?}");
+    assert_eq!(documents[1..], ["good.md ready true"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

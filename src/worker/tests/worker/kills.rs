@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,11 @@ const WRONG: &str = "select count(*) from slipway.documents d
 /// Chunks that are no document's, and what is counted beside what is there.
 const LEFT: &str = "select concat_ws(' ',
     (select count(*) from slipway.CHUNKS c where not exists (select 1 from slipway.documents d where d.revision = c.revision)),
-    (select count(*) from slipway.drafts), (select (documents, chunks) = (select count(*), sum(chunk_count) from slipway.documents) from slipway.contents))";
+    (select count(*) from slipway.drafts), (select count(*) from slipway.attempts), (select (documents, chunks) = (select count(*), sum(chunk_count) from slipway.documents) from slipway.contents))";
+
+/// Documents that were begun without an end, and how often.
+const ATTEMPTS: &str = "select string_agg(concat_ws(' ', key, attempts), ', ' order by key) from slipway.attempts";
+const FAILED: &str = "select failed from slipway.ingestions where uid = 'two'";
 
 #[tokio::test]
 async fn a_kill_at_any_stage_doubles_and_loses_nothing() {
@@ -76,7 +80,7 @@ async fn a_kill_at_any_stage_doubles_and_loses_nothing() {
         // What was begun and is shown by nobody goes once it has expired.
         library.platform.value("update slipway.drafts set expires_at = now()");
         library.succeeds("three");
-        assert_eq!((ask(&library, SHOWN).as_str(), ask(&library, LEFT).as_str()), (&*expected, "0 0 t"), "{stage}");
+        assert_eq!((ask(&library, SHOWN).as_str(), ask(&library, LEFT).as_str()), (&*expected, "0 0 0 t"), "{stage}");
         assert!(library.ended("three").starts_with("succeeded 0 0"), "{stage}: there was nothing left to do: {}", library.ended("three"));
     }
 }
@@ -96,6 +100,84 @@ async fn killed(stage: &str, sign: &Sign) -> (Library, String) {
         return (library, before);
     }
     panic!("{stage}: it passed unseen each time");
+}
+
+#[tokio::test]
+async fn a_document_that_ends_two_pods_fails_alone() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    for name in ["a.md", "bad.md"] {
+        library.write(name, &format!("# {name}\n\nThe lid of {name} is on top.\n"));
+    }
+    library.succeeds("one");
+    library.write("bad.md", "# Changed\n\nThe lid is below now, and its screws are beside it.\n");
+    // It comes after the bad one.
+    library.write("z.md", "# Pumps\n\nThe filter is below the lid.\n");
+    let documents = || {
+        let line = "concat_ws(' ', filename, status, (chunk_count > 0)::text)";
+        library.platform.value(&format!("select string_agg({line}, ', ' order by filename) from slipway.documents"))
+    };
+    end_at(&library, "bad.md", "-KILL");
+    assert_eq!(documents(), "a.md ready true, bad.md ready true");
+    end_at(&library, "bad.md", "-KILL");
+    assert_eq!(documents(), "a.md ready true, bad.md ready true, z.md ready true", "it is read last");
+    library.succeeds("two");
+    let ended = library.ended("two");
+    assert!(ended.starts_with("succeeded 0 0 reading it ended the ingestion's pod twice"), "{ended}");
+    let expected = "a.md ready true, bad.md error true, z.md ready true";
+    assert_eq!((library.platform.value(FAILED), documents().as_str()), ("1".to_owned(), expected), "what was indexed of it before stays");
+
+    // By schedule it is not read again as it is; for somebody who asks it is.
+    let output = library.ingest("three", &json!({"scheduled": true}));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(library.ended("three").starts_with("succeeded 0 0 reading it ended"), "{}", library.ended("three"));
+    assert_eq!((library.platform.value(ATTEMPTS).as_str(), documents().as_str()), ("bad.md 2", expected));
+    library.succeeds("four");
+    assert_eq!(library.ended("four"), "succeeded 1 0");
+    assert_eq!((library.platform.value(ATTEMPTS).as_str(), documents().as_str()), ("", &*expected.replace("error", "ready")));
+}
+
+#[tokio::test]
+async fn pods_that_end_for_other_reasons_fail_no_document() {
+    const NAMES: [&str; 3] = ["a.md", "b.md", "c.md"];
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    let write = |words: &str| {
+        for name in NAMES {
+            library.write(name, &format!("# {name}\n\nThe lid of {name} is {words}.\n"));
+        }
+    };
+    write("on top");
+    library.succeeds("one");
+    write("below now, and its screws are beside it");
+    // A node that is drained says so.
+    for _ in 0..3 {
+        end_at(&library, "a.md", "-TERM");
+        assert_eq!(library.platform.value(ATTEMPTS), "");
+    }
+    // One that fails does not, whatever is being read. What was is read last.
+    for (name, attempts) in [("a.md", "a.md 1"), ("b.md", "a.md 1, b.md 1"), ("c.md", "a.md 1, b.md 1, c.md 1")] {
+        end_at(&library, name, "-KILL");
+        assert_eq!(library.platform.value(ATTEMPTS), attempts);
+    }
+    library.succeeds("two");
+    assert_eq!((library.ended("two").as_str(), library.platform.value(FAILED).as_str()), ("succeeded 3 0", "0"));
+    assert_eq!(library.platform.value(ATTEMPTS), "");
+}
+
+/// Ends an ingestion by a signal while it has read a document that was there before, and not stored it yet.
+fn end_at(library: &Library, key: &str, signal: &str) {
+    let lock = Session::lock(library, &format!("select 1 from slipway.documents where key = '{key}' for update"));
+    let mut process = library.start("two", &json!({}));
+    assert!(reached(library, &mut process, key, &Sign::Lock("")).is_ok(), "{key}: it ended before");
+    assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
+    assert!(!process.wait().unwrap().success(), "{key}");
+    drop(lock);
+    library.platform.value("update slipway.ingestions set heartbeat = now() - interval '61 s' where ended_at is null");
 }
 
 #[tokio::test]
