@@ -76,7 +76,7 @@ fn problem(agent: &Agent, track: Track, state: &DeploymentState, context: &Conte
         Some(PodTrouble { reason: problem.reason, message: problem.message })
     };
     let stuck = |(reason, message): &(String, String)| {
-        let reason = if is_for_want_of_room(message) { QUOTA_EXCEEDED } else { reason };
+        let reason = if is_for_want_of_room(message) { QUOTA_EXCEEDED } else { reason.as_str() };
         PodTrouble::new(reason, message)
     };
     refused.or_else(of_pods).or_else(|| state.stuck.as_ref().map(stuck))
