@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ground::Ground;
+use super::ground::{Ground, ask};
 use crate::agent::condition;
 use crate::compare::essence;
 use crate::team::merge;
@@ -28,6 +28,8 @@ const KINDS: [(&str, &str); 15] = [
 ];
 /// Whom agents act for, so that each has a ServiceAccount.
 const ACCOUNT: &str = "somebody@project.example";
+/// The name of a team's quota.
+const QUOTA: &str = "slipway";
 /// Fields that differ from one object to the next of the same name.
 const PASSING: [&str; 4] = ["lastTransitionTime", "clusterIP", "clusterIPs", "uid"];
 /// Times of which it matters whether there is one.
@@ -85,6 +87,33 @@ impl<'a> Home<'a> {
         self.apply_team(&json!({}));
     }
 
+    /// Gives the team a quota. Nothing is counted before [`Self::count`] says what is in use.
+    #[track_caller]
+    pub fn limit(&self, quota: &Value) {
+        self.apply_team(&json!({"quota": quota}));
+    }
+
+    /// Says what the team's quota limits and how much of that is in use, as the controller of quotas does. The API server goes on counting
+    /// what is made, and nobody what goes. False while the quota is not there.
+    #[track_caller]
+    pub fn count(&self, hard: &Value, used: &Value) -> bool {
+        let path = self.path("api/v1", "resourcequotas", QUOTA);
+        let is_there = self.ground.get(&path)["spec"]["hard"] == *hard;
+        if is_there {
+            self.ground.patch(&format!("{path}/status"), &json!({"status": {"hard": hard, "used": used}}));
+        }
+        is_there
+    }
+
+    /// Whether the API server would take one more pod.
+    pub fn has_room(&self) -> bool {
+        let container = json!({"name": "one", "image": "example.com/none:1"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one-more"}, "spec": {"containers": [container]}});
+        let path = format!("/api/v1/namespaces/{}/pods?dryRun=All", self.namespace);
+        let reply = ask(self.ground.address(), "POST", &path, &[("Content-Type", "application/json")], &pod);
+        reply.is_ok_and(|reply| reply.status == 201)
+    }
+
     #[track_caller]
     fn apply_team(&self, more: &Value) {
         let limits = json!({"default": {"cpu": "1"}});
@@ -133,6 +162,12 @@ impl<'a> Home<'a> {
     #[track_caller]
     pub fn dataset(&self, name: &str, cases: &Value) {
         self.put("Dataset", name, &json!({"cases": cases}));
+    }
+
+    /// A Dataset that is for one agent alone.
+    #[track_caller]
+    pub fn dataset_of(&self, agent: &str, name: &str, protected: bool, cases: &Value) {
+        self.put("Dataset", name, &json!({"agent": agent, "protected": protected, "cases": cases}));
     }
 
     /// A merge patch of an Agent's spec.

@@ -1,7 +1,8 @@
 //! Plays the controllers and the kubelet for one team, and runs its pods: of each Deployment there is one pod of the present template,
 //! with a process of the real runtime behind its address. For agents whose candidates have to answer the cases of an evaluation.
 //!
-//! A process has the variables of its template and the team's file of policies. Secrets and other volumes it is not given.
+//! A process has the variables of its template and the team's file of policies. Secrets and other volumes it is not given. A pod for which
+//! a quota has no room is told of in its Deployment's status, as controllers do once the Deployment's deadline is over.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -112,11 +113,20 @@ impl Shared {
         let list = self.call("GET", &format!("/apis/apps/v1/namespaces/{}/deployments", self.namespace), JSON, &Value::Null)?;
         let deployments: Vec<&Value> = items(&list["items"]).filter(|found| found["metadata"]["deletionTimestamp"].is_null()).collect();
         let wanted: Vec<&Value> = deployments.iter().copied().filter(|found| found["spec"]["replicas"] != 0).collect();
+        let mut refused = Vec::new();
         for deployment in &wanted {
             if !locked(&self.pods).iter().any(|pod| pod.is_of(deployment)) {
+                if let Some(why) = self.refusal(deployment, *made + 1)? {
+                    self.say_refused(deployment, &why)?;
+                    refused.push(&deployment["metadata"]["uid"]);
+                    continue;
+                }
                 *made += 1;
                 let pod = self.begin(deployment, *made)?;
                 locked(&self.pods).push(pod);
+                if !deployment["status"]["conditions"].is_null() {
+                    self.say(deployment, &json!({"conditions": null}))?;
+                }
             }
         }
         // The old pod serves until the new one does.
@@ -127,7 +137,35 @@ impl Shared {
             // With its Deployment it goes by itself.
             drop(ask(self.server, "DELETE", &self.path(&format!("pods/{}", pod.name)), &[], &Value::Null));
         }
-        deployments.iter().try_for_each(|deployment| run(self.server, deployment))
+        let mut others = deployments.iter().filter(|found| !refused.contains(&&found["metadata"]["uid"]));
+        others.try_for_each(|deployment| run(self.server, deployment))
+    }
+
+    /// What the API server says of a pod for which a quota has no room.
+    fn refusal(&self, deployment: &Value, number: usize) -> io::Result<Option<String>> {
+        self.account()?;
+        let reply = ask(self.server, "POST", &self.path("pods?dryRun=All"), &[("Content-Type", JSON)], &pod_of(deployment, number))?;
+        let message = if reply.status == 403 { text(&reply.json()["message"]) } else { String::new() };
+        Ok(Some(message).filter(|message| message.contains("exceeded quota")))
+    }
+
+    /// Says that a Deployment has no pod of the present template, and has given up.
+    fn say_refused(&self, deployment: &Value, why: &str) -> io::Result<()> {
+        let conditions = json!([
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "it has timed out progressing"},
+            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": why},
+        ]);
+        let status = json!({"observedGeneration": deployment["metadata"]["generation"], "updatedReplicas": 0, "conditions": conditions});
+        let is_present = deployment["status"]["observedGeneration"] == deployment["metadata"]["generation"];
+        let is_said = is_present && items(&deployment["status"]["conditions"]).any(|condition| condition["message"] == why);
+        if is_said { Ok(()) } else { self.say(deployment, &status) }
+    }
+
+    /// A merge patch of a Deployment's status.
+    fn say(&self, deployment: &Value, status: &Value) -> io::Result<()> {
+        let name = text(&deployment["metadata"]["name"]);
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments/{name}/status", self.namespace);
+        self.call("PATCH", &path, MERGE_PATCH, &json!({"status": status})).map(drop)
     }
 
     /// Starts a process, and makes the pod once it answers.
@@ -146,12 +184,8 @@ impl Shared {
         let process = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
         let control = ControlPort::before(control)?;
 
-        let name = format!("{workload}-{number}");
-        self.account()?;
-        let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": workload, "uid": uid, "controller": true});
-        let mut about = template["metadata"].clone();
-        (about["name"], about["ownerReferences"]) = (json!(name), json!([owner]));
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]});
+        let pod = pod_of(deployment, number);
+        let name = text(&pod["metadata"]["name"]);
         self.call("POST", &self.path("pods"), JSON, &pod)?;
         let address = control.address.to_string();
         let ready = json!({"type": "Ready", "status": "True"});
@@ -207,6 +241,16 @@ impl Shared {
         let reply: Reply = ask(self.server, method, path, &[("Content-Type", media)], body)?;
         if (200..300).contains(&reply.status) { Ok(reply.json()) } else { Err(io::Error::other(format!("{method} {path}: {reply:?}"))) }
     }
+}
+
+/// The pod of a Deployment. Its name has the number, so that no other of the node's pods has it.
+fn pod_of(deployment: &Value, number: usize) -> Value {
+    let (metadata, template) = (&deployment["metadata"], &deployment["spec"]["template"]);
+    let workload = text(&metadata["name"]);
+    let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": workload, "uid": metadata["uid"], "controller": true});
+    let mut about = template["metadata"].clone();
+    (about["name"], about["ownerReferences"]) = (json!(format!("{workload}-{number}")), json!([owner]));
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]})
 }
 
 const JSON: &str = "application/json";

@@ -2,11 +2,16 @@
 //! processes of the working tree. A process that is killed is back within a second, so that each of an operator's writes can have its kill.
 //!
 //! `kills` has an operator that is killed at each write, `leaders` two of which one leads, and `gitops` ten minutes of Argo CD's engine
-//! beside a spec that was rejected.
+//! beside a spec that was rejected. `quota` has a team without room for a candidate, `back` releases that are asked for again, `gone` an
+//! agent that is deleted while one waits, and `defaults` the dataset of a gate that names none.
 
+mod back;
+mod defaults;
 mod gitops;
+mod gone;
 mod kills;
 mod leaders;
+mod quota;
 
 use serde_json::{Map, Value, json};
 use slipway_e2e::fault::{Ground, Home, Manager, Node, Trial};
@@ -16,6 +21,8 @@ use slipway_e2e::{assert_holds, git};
 const AGENT: &str = "helper";
 /// Its workload for a release that waits.
 const CANDIDATE: &str = "helper-candidate";
+/// The cases of a run that is under way for a while, played by the model `stub-script`.
+const SLOW: &str = "sleep 20000\ntext Paris is the capital of France";
 const OURS: &str = "apis/agents.slipway.dev/v1";
 const APPS: &str = "apis/apps/v1";
 

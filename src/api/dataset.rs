@@ -37,6 +37,7 @@ const CASE_FIELDS: [&str; 4] = ["input", "expectedOutput", "context", "metadata"
     derive = "PartialEq",
     status = "DatasetStatus",
     selectable = ".spec.agent",
+    selectable = ".spec.protected",
     printcolumn(name = "Agent", type_ = "string", json_path = ".spec.agent"),
     printcolumn(name = "Cases", type_ = "integer", json_path = ".status.cases"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),

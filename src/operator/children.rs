@@ -137,9 +137,12 @@ fn refused(kind: ChildKind, error: kube::Error) -> Result<Outcome, Error> {
     }
 }
 
+/// The reason of what a quota has no room for.
+pub(crate) const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+
 /// The reason for which an object stands still that the API server refused in these words.
 pub(crate) fn reason_of_refusal(why: &str) -> &'static str {
-    if why.contains("exceeded quota") { "QuotaExceeded" } else { "Refused" }
+    if why.contains("exceeded quota") { QUOTA_EXCEEDED } else { "Refused" }
 }
 
 /// Makes an object if there is none of that name; `None` when there is one, whosever it may be. Field ownership is

@@ -158,8 +158,8 @@ async fn existing(call: &Call, agent: &str, asked: &str) -> Result<String, Error
     }
 }
 
-/// The dataset of a run that names none, as the operator finds it: the agent's, else the oldest that is for this agent alone, else
-/// the one that is made for it.
+/// The dataset of a run that names none, as the operator finds it: the agent's, else the oldest that is for this agent alone, protected
+/// ones before others, else the one that is made for it.
 fn default_dataset(agent: &Agent, namespace: &str, datasets: &ListCache<Owner>) -> String {
     let named = agent.spec.governance.as_ref().and_then(|governance| governance.eval_dataset.as_deref());
     if let Some(named) = named {
@@ -167,9 +167,10 @@ fn default_dataset(agent: &Agent, namespace: &str, datasets: &ListCache<Owner>) 
     }
     let slug = agent.name_any();
     let own = datasets.collect(Some(namespace), |_, name, dataset| {
-        (dataset.data.0.as_deref() == Some(slug.as_str())).then(|| (dataset.created, name.to_owned()))
+        let Owner(owner, is_protected) = &dataset.data;
+        (owner.as_deref() == Some(slug.as_str())).then(|| (!is_protected, dataset.created, name.to_owned()))
     });
-    own.into_iter().min().map_or_else(|| format!("{slug}{SEED}"), |(_, oldest)| oldest)
+    own.into_iter().min().map_or_else(|| format!("{slug}{SEED}"), |(_, _, oldest)| oldest)
 }
 
 /// `ev-` and a ULID.
@@ -275,9 +276,11 @@ mod tests {
         };
         let datasets = ListCache::default();
         let found = |governance| default_dataset(&agent(governance), "team-a", &datasets);
+        let put = |namespace: &str, name: &str, created, owner: Owner| {
+            datasets.insert(&Key::new(namespace, name), ListEntry { created, data: owner, ..ListEntry::default() });
+        };
         let add = |namespace: &str, name: &str, created, owner: Option<&str>| {
-            let entry = ListEntry { created, data: Owner(owner.map(Into::into)), ..ListEntry::default() };
-            datasets.insert(&Key::new(namespace, name), entry);
+            put(namespace, name, created, Owner(owner.map(Into::into), false));
         };
         for (namespace, name, created, owner) in
             [("team-a", "shared", 1, None), ("team-a", "theirs", 1, Some("other")), ("team-b", "elsewhere", 1, Some("h"))]
@@ -289,6 +292,10 @@ mod tests {
             add("team-a", name, created, Some("h"));
         }
         assert_eq!(found(json!({})), "old");
+        for (name, created) in [("newer", 8), ("held", 7)] {
+            put("team-a", name, created, Owner(Some("h".into()), true));
+        }
+        assert_eq!(found(json!({})), "held", "whom a gate holds may write the others");
         assert_eq!(found(json!({"evalDataset": "ds_hard_cases"})), "hard-cases");
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 use slipway_e2e::fault::{Ground, Manager};
 
-use super::{AGENT, OURS, PASSED, Scene};
+use super::{AGENT, OURS, PASSED, SLOW, Scene};
 
 impl Scene<'_> {
     /// Another operator, which stands by.
@@ -28,7 +28,7 @@ fn the_next_leader_goes_on_with_a_run_that_is_under_way() {
     let mut scene = Scene::new(&ground, true);
     scene.another("two");
     // Its model plays what it is asked. A lease holds for less.
-    let case = json!({"input": "sleep 20000\ntext Paris is the capital of France", "expectedOutput": "Paris is the capital of France"});
+    let case = json!({"input": SLOW, "expectedOutput": "Paris is the capital of France"});
     scene.trial.home.dataset("slow", &json!([case]));
     let governance = json!({"minQualityScore": 1, "riskProfile": "low", "evalDataset": "slow"});
     scene.begins(&json!({"modelId": "stub-script", "governance": governance}));

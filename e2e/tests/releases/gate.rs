@@ -1,6 +1,7 @@
 //! The evaluation gate on the cluster, row by row of the table of releases. A comparison of words judges here, which the state role of
 //! these tests lets pass: a score of 1 is reached by any answer, and one of 100 by none of the stub's.
 
+mod apart;
 mod bases;
 mod engine;
 mod hangs;

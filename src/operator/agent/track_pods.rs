@@ -6,6 +6,7 @@ use slipway_cluster::Key;
 
 use crate::caches::ChildKind;
 use crate::caches::child::DeploymentState;
+use crate::children::QUOTA_EXCEEDED;
 use crate::context::Context;
 
 /// What keeps pods from being ready.
@@ -28,7 +29,9 @@ impl PodTrouble {
 /// Whether pods are ready, or will not be by themselves. What a quota refuses waits for the quota.
 pub(super) fn is_decided(deployment: &DeploymentState) -> bool {
     let is_ready = deployment.settled() && deployment.wanted > 0;
-    let is_without_room = deployment.refused.as_deref().is_some_and(is_for_want_of_room);
+    // A quota may count ReplicaSets, too.
+    let mut refusals = deployment.refused.iter().chain(deployment.stuck.iter().map(|(_, message)| message));
+    let is_without_room = refusals.any(|why| is_for_want_of_room(why));
     is_ready || (deployment.current && deployment.stuck.is_some() && !is_without_room)
 }
 
@@ -65,14 +68,18 @@ pub(crate) fn given_up(agent: &Agent, track: Track, context: &Context) -> Option
 
 fn problem(agent: &Agent, track: Track, state: &DeploymentState, context: &Context) -> Option<PodTrouble> {
     let refused = state.refused.as_deref().map(|why| {
-        let reason = if is_for_want_of_room(why) { "QuotaExceeded" } else { "FailedCreate" };
+        let reason = if is_for_want_of_room(why) { QUOTA_EXCEEDED } else { "FailedCreate" };
         PodTrouble::new(reason, why)
     });
     let of_pods = || {
         let problem = context.caches.pods.problem(&workload(agent, track)).filter(|_| !state.settled())?;
         Some(PodTrouble { reason: problem.reason, message: problem.message })
     };
-    refused.or_else(of_pods).or_else(|| state.stuck.as_ref().map(|(reason, message)| PodTrouble::new(reason, message)))
+    let stuck = |(reason, message): &(String, String)| {
+        let reason = if is_for_want_of_room(message) { QUOTA_EXCEEDED } else { reason.as_str() };
+        PodTrouble::new(reason, message)
+    };
+    refused.or_else(of_pods).or_else(|| state.stuck.as_ref().map(stuck))
 }
 
 #[cfg(test)]
@@ -91,6 +98,7 @@ mod tests {
             ..DeploymentState::default()
         };
         let stuck = Some(("ProgressDeadlineExceeded".to_owned(), String::new()));
+        let without_set = Some(("ReplicaSetCreateError".to_owned(), "replicasets.apps is forbidden: exceeded quota: slipway".to_owned()));
         let refused = |why: &str| Some(why.to_owned());
         for (what, state, begins) in [
             ("ready", state(1), true),
@@ -98,6 +106,7 @@ mod tests {
             ("of an earlier spec", DeploymentState { current: false, ..state(1) }, false),
             ("given up", DeploymentState { stuck: stuck.clone(), ..state(0) }, true),
             ("without room", DeploymentState { stuck: stuck.clone(), refused: refused("exceeded quota: slipway"), ..state(0) }, false),
+            ("without room for a ReplicaSet", DeploymentState { stuck: without_set, ..state(0) }, false),
             ("not admitted", DeploymentState { stuck, refused: refused("denied by policy"), ..state(0) }, true),
             ("stopped", DeploymentState { current: true, ..DeploymentState::default() }, false),
         ] {

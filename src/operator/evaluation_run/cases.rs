@@ -172,14 +172,16 @@ fn dataset_name(run: &EvaluationRun, status: &EvaluationRunStatus, agent: &Agent
     begun.or_else(|| run.spec.dataset.clone().or(own).map(|reference| ids::dataset_name(&reference)))
 }
 
-/// The oldest dataset that is for this agent alone. An agent that has none gets one of five basic questions, which is the team's
-/// from then on: it is never written again.
+/// The oldest dataset that is for this agent alone, a protected one before all others: whom a gate holds may write the others, and
+/// may have had one before. An agent that has none gets one of five basic questions, which is the team's from then on: it is never
+/// written again.
 async fn default_dataset(context: &Context, namespace: &str, agent: &Agent) -> Result<String, write::Error> {
     let (name, api) = (agent.name_any(), Api::<Guarded<Dataset>>::namespaced(context.client.clone(), namespace));
-    let own = api.list_metadata(&ListParams::default().fields(&format!("spec.agent={name}"))).await?;
-    if let Some(oldest) = own.items.into_iter().min_by_key(|dataset| (dataset.creation_timestamp().map(|time| time.0), dataset.name_any()))
-    {
-        return Ok(oldest.name_any());
+    for fields in [format!("spec.agent={name},spec.protected=true"), format!("spec.agent={name}")] {
+        let own = api.list_metadata(&ListParams::default().fields(&fields)).await?.items.into_iter();
+        if let Some(oldest) = own.min_by_key(|dataset| (dataset.creation_timestamp().map(|time| time.0), dataset.name_any())) {
+            return Ok(oldest.name_any());
+        }
     }
     let seed_name = format!("{name}-seed");
     let spec = DatasetSpec {

@@ -25,9 +25,9 @@ use crate::agent::{EVALUATOR, Foreign, foreign};
 use crate::caches::ChildKind;
 use crate::caches::child::{Child, JobOutcome};
 use crate::caches::pods::ready;
-use crate::children::{self, Outcome, reason_of_refusal};
+use crate::children::{self, Outcome, QUOTA_EXCEEDED, reason_of_refusal};
 use crate::control_port::address;
-use crate::job::{self, JobPlan};
+use crate::job::{self, JobPlan, JobTrouble};
 use crate::settings::Settings;
 use crate::worker::{EVALUATION, EVALUATOR_NAME};
 
@@ -41,6 +41,8 @@ const JOB_TTL_SECONDS: i32 = 3600;
 /// The longest name of a Job, whose pods bear it as a label.
 const NAME_MAX: usize = 63;
 const STARTING: &str = "EvaluatorStarting";
+/// The reason of a Job that has failed because it took longer than its deadline.
+const OVERDUE: &str = "DeadlineExceeded";
 
 /// The agent's pods, as an evaluator is told them.
 pub(super) struct Asked {
@@ -96,6 +98,12 @@ fn build(run: &EvaluationRun, pod: PodSpec, settings: &Settings) -> Job {
         pod,
     };
     job::build(settings, run, plan)
+}
+
+/// How long a run waits for its evaluator's pod. A quota without room rejects no release and ends no canary, which the end of their run
+/// would do.
+fn patience(run: &EvaluationRun, reason: &str) -> Duration {
+    if reason == QUOTA_EXCEEDED && plan::decides(run) { Duration::MAX } else { START_TIMEOUT }
 }
 
 fn starting() -> Obstacle {
@@ -178,7 +186,14 @@ impl Work<'_> {
                 children::delete(context, ChildKind::Job, &key).await?;
                 return Ok(Err(starting()));
             }
-            Some(JobOutcome::Failed { reason, message }) => return Ok(Err(self.failed(reason, message).await)),
+            Some(JobOutcome::Failed { reason, message }) => {
+                let obstacle = self.failed(reason, message).await;
+                // Its time is up, and it never had a pod.
+                if matches!(obstacle, Obstacle::Waits(..)) {
+                    children::delete(context, ChildKind::Job, &key).await?;
+                }
+                return Ok(Err(obstacle));
+            }
             None => {}
         }
         if let Some(place) = self.controller.remember(self.key, |under_way| under_way.place.clone()) {
@@ -195,10 +210,12 @@ impl Work<'_> {
             return Ok(Ok(places));
         }
         let trouble = if pods.is_empty() { job::refusal(context, &key.namespace, &key.name).await } else { job::of_pods(&pods) };
-        Ok(Err(trouble.map_or_else(starting, |trouble| {
-            let message = format!("the pod that evaluates the agent: {}", trouble.message);
-            Obstacle::Waits(Cause::new(trouble.reason, message), START_TIMEOUT)
-        })))
+        Ok(Err(trouble.map_or_else(starting, |trouble| self.waits_for(&trouble))))
+    }
+
+    fn waits_for(&self, trouble: &JobTrouble) -> Obstacle {
+        let message = format!("the pod that evaluates the agent: {}", trouble.message);
+        Obstacle::Waits(Cause::new(trouble.reason, message), patience(self.run, trouble.reason))
     }
 
     fn label(&self) -> String {
@@ -208,6 +225,10 @@ impl Work<'_> {
     async fn failed(&self, reason: &str, message: &str) -> Obstacle {
         let (context, key) = (&*self.controller.context, key_of(self.key));
         let trouble = job::trouble(context, &key.namespace, &self.label(), &key.name).await;
+        let is_without_room = |trouble: &&JobTrouble| reason == OVERDUE && trouble.reason == QUOTA_EXCEEDED && plan::decides(self.run);
+        if let Some(trouble) = trouble.as_ref().filter(is_without_room) {
+            return self.waits_for(trouble);
+        }
         let why = trouble.map_or_else(|| format!("{reason}: {message}"), |trouble| trouble.message);
         Obstacle::Final(Cause::new("EvaluatorFailed", format!("the pod that evaluates the agent has failed: {why}")))
     }
@@ -233,7 +254,9 @@ impl Work<'_> {
                 waits("NameTaken", message, ABSENT_TIMEOUT)
             }
             Outcome::Refused(why) => {
-                waits(reason_of_refusal(&why), format!("the API server refused the Job that evaluates the agent: {why}"), ABSENT_TIMEOUT)
+                let (reason, message) =
+                    (reason_of_refusal(&why), format!("the API server refused the Job that evaluates the agent: {why}"));
+                waits(reason, message, patience(self.run, reason))
             }
             // That of an earlier run of this name has yet to go.
             Outcome::Left | Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => Ok(starting()),
@@ -282,6 +305,19 @@ mod tests {
         for other in [pod("j2", "runtime:1", "True"), pod("j1", "example.com/liar:1", "True"), pod("j1", "runtime:1", "False")] {
             assert_eq!(found(&other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_run_that_decides_waits_for_room_in_a_quota_without_end() {
+        let run = |spec: serde_json::Value| -> EvaluationRun {
+            serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": spec})).unwrap()
+        };
+        let plain = run(json!({"agent": "helper"}));
+        for deciding in [run(json!({"agent": "helper", "release": "helper-v2"})), run(json!({"agent": "helper", "content": "00"}))] {
+            assert_eq!(patience(&deciding, QUOTA_EXCEEDED), Duration::MAX);
+            assert_eq!(patience(&deciding, "Unschedulable"), START_TIMEOUT);
+        }
+        assert_eq!(patience(&plain, QUOTA_EXCEEDED), START_TIMEOUT, "nobody waits for it");
     }
 
     #[test]

@@ -186,8 +186,8 @@ impl Cluster {
         std::future::pending::<()>().await;
     }
 
-    fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
-        let path = path.rsplit_once("/namespaces/team-a/").map_or(path, |(_, rest)| rest);
+    fn answer(&self, method: &str, uri: &http::Uri, body: &[u8]) -> (u16, Value) {
+        let path = uri.path().rsplit_once("/namespaces/team-a/").map_or(uri.path(), |(_, rest)| rest);
         let sent = || serde_json::from_slice::<Value>(body).unwrap();
         match (method, path.split('/').collect::<Vec<_>>().as_slice()) {
             ("PATCH", ["evaluationruns", _, "status"]) => {
@@ -224,7 +224,11 @@ impl Cluster {
             }
             ("GET", ["datasets"]) => {
                 let objects = self.objects.lock().unwrap();
-                let items: Vec<_> = objects.iter().filter(|(path, _)| path.starts_with("datasets/")).map(|(_, object)| object).collect();
+                // What fields have to be is in the query, escaped.
+                let is_protected = uri.query().is_some_and(|query| query.contains("spec.protected"));
+                let is_chosen = |object: &&Value| !is_protected || object["spec"]["protected"] == true;
+                let datasets = objects.iter().filter(|(path, _)| path.starts_with("datasets/")).map(|(_, object)| object);
+                let items: Vec<_> = datasets.filter(is_chosen).collect();
                 (200, json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}))
             }
             ("GET", _) if let Some(found) = self.objects.lock().unwrap().get(path) => (200, found.clone()),
@@ -259,7 +263,7 @@ impl Home {
                 if strikes == Some(When::Before) {
                     cluster.kill().await;
                 }
-                let (status, answer) = cluster.answer(head.method.as_str(), head.uri.path(), &body);
+                let (status, answer) = cluster.answer(head.method.as_str(), &head.uri, &body);
                 if strikes == Some(When::After) {
                     cluster.kill().await;
                 }
@@ -670,6 +674,25 @@ async fn an_agent_without_a_dataset_gets_one_that_is_never_written_again() {
     assert_eq!((&seeded["spec"]["agent"], seeded["spec"]["cases"].as_array().map(Vec::len)), (&json!("helper"), Some(5)));
     assert_eq!((&home.status()["dataset"], &home.status()["totalCases"]), (&json!("helper-seed"), &json!(5)));
     assert_eq!(pod.asked("post"), 1);
+}
+
+#[tokio::test]
+async fn a_protected_dataset_is_the_default_before_older_ones() {
+    let _pod = FakePod::open("127.77.19.18").await;
+    let mut home = Home::new("127.77.19.18", &json!({}));
+    let dataset = |name: &str, day: u32, protected: bool| {
+        json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Dataset",
+            "metadata": {"name": name, "namespace": "team-a", "creationTimestamp": format!("2026-01-{day:02}T00:00:00Z")},
+            "spec": {"agent": "helper", "protected": protected, "cases": [{"input": name}]}})
+    };
+    for (name, day, protected) in [("easy", 1, false), ("hard", 2, true), ("harder", 3, true)] {
+        home.cluster.objects.lock().unwrap().insert(format!("datasets/{name}"), dataset(name, day, protected));
+    }
+    home.cluster.objects.lock().unwrap().remove("datasets/golden");
+    home.run["spec"].as_object_mut().unwrap().remove("dataset");
+    home.apply(&json!({}));
+    home.reconcile().await;
+    assert_eq!((&home.status()["dataset"], &home.status()["totalCases"]), (&json!("hard"), &json!(1)));
 }
 
 #[test]

@@ -114,9 +114,9 @@ impl View {
     }
 }
 
-/// The one agent that a dataset is for.
+/// The one agent that a dataset is for, and whether the dataset is protected.
 #[derive(Debug, Default)]
-pub(crate) struct Owner(pub Option<Box<str>>);
+pub(crate) struct Owner(pub Option<Box<str>>, pub bool);
 
 pub(crate) fn item(dataset: &Dataset) -> Option<ListEntry<Owner>> {
     let mut summary = Summary::of(dataset);
@@ -129,7 +129,7 @@ pub(crate) fn item(dataset: &Dataset) -> Option<ListEntry<Owner>> {
         id: summary.id,
         version: 0,
         omitted: None,
-        data: Owner(dataset.spec.agent.as_deref().map(Into::into)),
+        data: Owner(dataset.spec.agent.as_deref().map(Into::into), dataset.spec.protected),
     })
 }
 
