@@ -273,9 +273,9 @@ async fn a_document_that_two_processes_began_is_read_no_more() {
     }
     let elsewhere = begin(&base, "six", "drive").await;
     assert!(keys(&elsewhere).await.is_empty() && may(&elsewhere, "bad", false).await, "another source's");
-    let many = begin(&base, "seven", "s3").await;
+    let seventh = begin(&base, "seven", "s3").await;
     for n in 0..120 {
-        assert!(may(&many, &format!("{n}"), false).await);
+        assert!(may(&seventh, &format!("{n}"), false).await);
     }
     assert_eq!(platform.raw().await.one("select count(*)::text from slipway.attempts").await, "100");
 }
