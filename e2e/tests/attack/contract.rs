@@ -95,7 +95,13 @@ fn what_was_made_can_be_used_as_the_links_say() {
     document["paths"]["/agents/{id}/config"]["patch"]["requestBody"]["content"]["application/json"]["schema"] =
         only(json!({"description": text, "system_prompt": text}), json!([]));
     let arguments = ["--phases", "stateful", "--mode", "positive", "--include-path-regex", "^/agents", "--seed", "1"];
-    let told = contract.assert_holds(&document, LINKS_SECONDS, &arguments);
-    let links = told.lines().find_map(|line| line.trim().strip_prefix("API Links:")?.split_whitespace().next()?.parse::<u32>().ok());
-    assert!(links.is_some_and(|links| links >= 8), "few of the links were followed:\n{told}");
+    let followed = |told: &str| -> Option<u32> {
+        told.lines().find_map(|line| line.trim().strip_prefix("API Links:")?.split_whitespace().next()?.parse().ok())
+    };
+    // A busy machine comes to few in that time.
+    let mut told = contract.assert_holds(&document, LINKS_SECONDS, &arguments);
+    if followed(&told) < Some(8) {
+        told = contract.assert_holds(&document, 4 * LINKS_SECONDS, &arguments);
+    }
+    assert!(followed(&told) >= Some(8), "few of the links were followed:\n{told}");
 }

@@ -57,7 +57,7 @@ impl Attacked {
     fn connect(&self) -> TcpStream {
         assert!(Instant::now() < self.until, "the attack takes too long");
         let stream = TcpStream::connect(self.rest.address()).unwrap_or_else(|e| panic!("REST should listen: {e}"));
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap_or_else(|e| panic!("{e}"));
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap_or_else(|e| panic!("{e}"));
         stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap_or_else(|e| panic!("{e}"));
         stream
     }
