@@ -51,7 +51,9 @@ fn a_team_goes_while_a_release_waits() {
     waits(&agent, 1);
     poll(120, || if pods(&ground).len() == 1 { Ok(()) } else { Err("its candidate should have a pod".to_owned()) });
     let (slug, namespace) = (&ground.team.slug, &ground.team.namespace);
+    // It goes once it has no agents, and this one is deleted while its release waits.
     kubectl(format!("delete team {slug} --wait=false")).ok();
+    agent.kubectl("delete").arg("--timeout=60s").ok();
     kubectl(format!("wait namespace/{namespace} --for=delete --timeout=300s")).ok();
     kubectl(format!("wait team/{slug} --for=delete --timeout=120s")).ok();
 }
