@@ -105,10 +105,10 @@ impl<'a> Home<'a> {
         is_there
     }
 
-    /// Whether the API server would take one more pod.
+    /// Whether the API server would take one more pod like the first that there is.
     pub fn has_room(&self) -> bool {
-        let container = json!({"name": "one", "image": "example.com/none:1"});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one-more"}, "spec": {"containers": [container]}});
+        let [like, ..] = &*self.list("api/v1", "pods") else { return false };
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one-more"}, "spec": like["spec"]});
         let path = format!("/api/v1/namespaces/{}/pods?dryRun=All", self.namespace);
         let reply = ask(self.ground.address(), "POST", &path, &[("Content-Type", "application/json")], &pod);
         reply.is_ok_and(|reply| reply.status == 201)
