@@ -95,6 +95,8 @@ fn nobody_writes_for_ten_minutes_while_an_engine_keeps_what_was_rejected() {
     scene.comes_to(WITHHELD, "a commit that is rejected");
     let spec = super::agent(&scene.trial.home)["spec"].clone();
     assert_eq!(spec["systemPrompt"], "second");
+    // The warning waits until its cause has lasted for five seconds.
+    sleep(Duration::from_secs(15));
     scene.nobody_writes(&controller);
     scene.comes_to(WITHHELD, "ten minutes of the engine");
     assert_eq!((&super::agent(&scene.trial.home)["spec"], scene.node.pods()), (&spec, before.clone()), "nothing was touched");
