@@ -18,6 +18,8 @@ const FILE: &str = "helper.yaml";
 const QUIET: Duration = Duration::from_mins(10);
 /// The fewest rounds of the engine in that time, on however busy a machine.
 const MIN_ROUNDS: usize = 40;
+/// A silence in which no warning can be waiting.
+const AFTER_WARNINGS: Duration = Duration::from_secs(10);
 /// What might be written to meanwhile.
 const KINDS: [(&str, &str); 10] = [
     (OURS, "agents"),
@@ -96,7 +98,7 @@ fn nobody_writes_for_ten_minutes_while_an_engine_keeps_what_was_rejected() {
     let spec = super::agent(&scene.trial.home)["spec"].clone();
     assert_eq!(spec["systemPrompt"], "second");
     // The warning waits until its cause has lasted for five seconds.
-    sleep(Duration::from_secs(15));
+    scene.trial.until("a longer silence", |trial| trial.managers.iter().all(|manager| manager.door().silent_for() > AFTER_WARNINGS));
     scene.nobody_writes(&controller);
     scene.comes_to(WITHHELD, "ten minutes of the engine");
     assert_eq!((&super::agent(&scene.trial.home)["spec"], scene.node.pods()), (&spec, before.clone()), "nothing was touched");

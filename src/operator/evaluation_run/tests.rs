@@ -224,7 +224,6 @@ impl Cluster {
             }
             ("GET", ["datasets"]) => {
                 let objects = self.objects.lock().unwrap();
-                // What fields have to be is in the query, escaped.
                 let is_protected = uri.query().is_some_and(|query| query.contains("spec.protected"));
                 let is_chosen = |object: &&Value| !is_protected || object["spec"]["protected"] == true;
                 let datasets = objects.iter().filter(|(path, _)| path.starts_with("datasets/")).map(|(_, object)| object);
