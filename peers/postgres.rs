@@ -16,8 +16,8 @@ use crate::{free_port, root};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Nothing here outlives the test, so nothing needs to reach the disk.
-const FLEETING: [&str; 3] = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
-const SETTINGS: [&str; 4] = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_buffers=32MB", "log_timezone=UTC"];
+const FLEETING: [&str; 4] = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=32MB"];
+const SETTINGS: [&str; 3] = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "log_timezone=UTC"];
 
 /// A server with the superuser `postgres`, password `postgres`, and an empty database `postgres`.
 pub struct Postgres {
@@ -33,7 +33,7 @@ impl Postgres {
         Self::begin(false)
     }
 
-    /// One that keeps what it says it keeps, with what that costs.
+    /// One that keeps what it says it keeps, with what that costs, and with the memory that PostgreSQL takes by default.
     pub fn durable() -> Postgres {
         Self::begin(true)
     }

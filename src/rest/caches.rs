@@ -23,7 +23,7 @@ pub(crate) struct Caches {
     pub teams: ListCache<teams::View>,
     pub tools: ListCache,
     pub skills: ListCache,
-    pub datasets: ListCache<datasets::Owner>,
+    pub datasets: ListCache<datasets::Purpose>,
     pub evaluations: ListCache<evaluations::RunState>,
     pub knowledge_bases: ListCache,
     pub ingestions: ListCache<knowledge::JobState>,

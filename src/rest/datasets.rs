@@ -23,7 +23,7 @@ use crate::permission::{GOVERN, Right};
 use crate::{cluster_error, gitops, write};
 
 use request::{NewDataset, Replacement};
-pub(crate) use view::{Owner, item};
+pub(crate) use view::{Purpose, item};
 use view::{Summary, View};
 
 pub(crate) const LIST: Right = Right::on("list", "datasets");
@@ -35,7 +35,7 @@ pub(crate) const DELETE: Right = Right::on("delete", "datasets");
 pub(crate) async fn list(call: Call) -> Result<Page<Summary>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());
     let agent = agent_of(&call).await?;
-    let belongs = |_: &str, dataset: &ListEntry<Owner>| dataset.data.0.as_deref().is_none_or(|owner| owner == agent);
+    let belongs = |_: &str, dataset: &ListEntry<Purpose>| dataset.data.agent.as_deref().is_none_or(|owner| owner == agent);
     page_of(call, &context.caches.datasets, Some(&namespace), belongs, |item| Ok(Cow::Borrowed(&*item.json))).await
 }
 

@@ -22,7 +22,7 @@ use slipway_http::{Error, StatusCode};
 use crate::agents::{self, Deleted};
 use crate::answer::{Created, Data};
 use crate::call::{Call, Maybe};
-use crate::datasets::Owner;
+use crate::datasets::Purpose;
 use crate::list_cache::{ListCache, ListEntry};
 use crate::page::{Page, page_of};
 use crate::permission::Right;
@@ -160,15 +160,15 @@ async fn existing(call: &Call, agent: &str, asked: &str) -> Result<String, Error
 
 /// The dataset of a run that names none, as the operator finds it: the agent's, else the oldest that is for this agent alone, protected
 /// ones before others, else the one that is made for it.
-fn default_dataset(agent: &Agent, namespace: &str, datasets: &ListCache<Owner>) -> String {
+fn default_dataset(agent: &Agent, namespace: &str, datasets: &ListCache<Purpose>) -> String {
     let named = agent.spec.governance.as_ref().and_then(|governance| governance.eval_dataset.as_deref());
     if let Some(named) = named {
         return ids::dataset_name(named);
     }
     let slug = agent.name_any();
     let own = datasets.collect(Some(namespace), |_, name, dataset| {
-        let Owner(owner, is_protected) = &dataset.data;
-        (owner.as_deref() == Some(slug.as_str())).then(|| (!is_protected, dataset.created, name.to_owned()))
+        let purpose = &dataset.data;
+        (purpose.agent.as_deref() == Some(slug.as_str())).then(|| (!purpose.is_protected, dataset.created, name.to_owned()))
     });
     own.into_iter().min().map_or_else(|| format!("{slug}{SEED}"), |(_, _, oldest)| oldest)
 }
@@ -276,24 +276,22 @@ mod tests {
         };
         let datasets = ListCache::default();
         let found = |governance| default_dataset(&agent(governance), "team-a", &datasets);
-        let put = |namespace: &str, name: &str, created, owner: Owner| {
-            datasets.insert(&Key::new(namespace, name), ListEntry { created, data: owner, ..ListEntry::default() });
+        let add = |namespace: &str, name: &str, created, agent: Option<&str>, is_protected| {
+            let data = Purpose { agent: agent.map(Into::into), is_protected };
+            datasets.insert(&Key::new(namespace, name), ListEntry { created, data, ..ListEntry::default() });
         };
-        let add = |namespace: &str, name: &str, created, owner: Option<&str>| {
-            put(namespace, name, created, Owner(owner.map(Into::into), false));
-        };
-        for (namespace, name, created, owner) in
+        for (namespace, name, created, agent) in
             [("team-a", "shared", 1, None), ("team-a", "theirs", 1, Some("other")), ("team-b", "elsewhere", 1, Some("h"))]
         {
-            add(namespace, name, created, owner);
+            add(namespace, name, created, agent, false);
         }
         assert_eq!(found(json!({})), "h-seed");
         for (name, created) in [("newest", 9), ("z-old", 3), ("old", 3)] {
-            add("team-a", name, created, Some("h"));
+            add("team-a", name, created, Some("h"), false);
         }
         assert_eq!(found(json!({})), "old");
         for (name, created) in [("newer", 8), ("held", 7)] {
-            put("team-a", name, created, Owner(Some("h".into()), true));
+            add("team-a", name, created, Some("h"), true);
         }
         assert_eq!(found(json!({})), "held", "whom a gate holds may write the others");
         assert_eq!(found(json!({"evalDataset": "ds_hard_cases"})), "hard-cases");

@@ -114,11 +114,14 @@ impl View {
     }
 }
 
-/// The one agent that a dataset is for, and whether the dataset is protected.
 #[derive(Debug, Default)]
-pub(crate) struct Owner(pub Option<Box<str>>, pub bool);
+pub(crate) struct Purpose {
+    /// The one agent that the dataset is for.
+    pub agent: Option<Box<str>>,
+    pub is_protected: bool,
+}
 
-pub(crate) fn item(dataset: &Dataset) -> Option<ListEntry<Owner>> {
+pub(crate) fn item(dataset: &Dataset) -> Option<ListEntry<Purpose>> {
     let mut summary = Summary::of(dataset);
     summary.message = list_cache::truncate(summary.message);
     let description = summary.description.as_deref().unwrap_or_default();
@@ -129,7 +132,7 @@ pub(crate) fn item(dataset: &Dataset) -> Option<ListEntry<Owner>> {
         id: summary.id,
         version: 0,
         omitted: None,
-        data: Owner(dataset.spec.agent.as_deref().map(Into::into), dataset.spec.protected),
+        data: Purpose { agent: dataset.spec.agent.as_deref().map(Into::into), is_protected: dataset.spec.protected },
     })
 }
 
@@ -152,7 +155,7 @@ mod tests {
         let item = item(&dataset).unwrap();
         let listed: Value = serde_json::from_str(&item.json).unwrap();
         assert_eq!((&listed["case_count"], listed.get("cases"), &listed["status"]), (&json!(2), None, &json!("available")));
-        assert_eq!((&*item.id, item.data.0.as_deref()), ("ds_hard_cases", Some("helper")));
+        assert_eq!((&*item.id, item.data.agent.as_deref()), ("ds_hard_cases", Some("helper")));
         let single = serde_json::to_value(View::of(&dataset)).unwrap();
         assert_eq!(single["cases"], json!([{"input": "1 + 1?", "expected_output": "2", "metadata": {"myKey": null}}, {"input": "Hello!"}]));
     }
