@@ -89,7 +89,7 @@ fn report(size: u32, times: &Times, requests: &Requests) {
     let both: Vec<f64> = times.created.iter().zip(&times.written).map(|(created, written)| created + written).collect();
     let with_creation = median(&both);
     let print = |what: &str, measured: f64, floor: f64| {
-        table::beside(what, (&table::seconds(measured), measured), (&table::seconds(floor), floor), "<= 1.50 x");
+        table::beside(what, (&table::seconds(measured), measured), (&table::seconds(floor), floor), "<= 1.20 x");
     };
     print(&format!("{size} agents, manager starts"), waiting, floor);
     print(&format!("{size} agents, they arrive"), arriving, with_creation);

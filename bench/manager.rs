@@ -79,15 +79,16 @@ impl Manager {
     /// Waits until no request was sent for three seconds.
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
-        let (mut before, mut since) = (self.requests()?, Instant::now());
-        while since.elapsed() < Duration::from_secs(3) {
+        let (mut before, mut changed) = (self.requests()?, Instant::now());
+        while changed.elapsed() < Duration::from_secs(3) {
             if Instant::now() > deadline {
-                bail!("the manager does not come to rest");
+                let still = per_agent(&since(&before, &self.requests()?), 1);
+                bail!("the manager does not come to rest: {still}");
             }
             sleep(Duration::from_millis(200)).await;
             let now = self.requests()?;
             if now != before {
-                (before, since) = (now, Instant::now());
+                (before, changed) = (now, Instant::now());
             }
         }
         Ok(())

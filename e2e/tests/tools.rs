@@ -202,8 +202,10 @@ fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved(
     let observed = changed["observedDigest"].as_str().unwrap();
     assert!(message.contains("agent helper") && message.contains(observed), "{message}");
     assert!(message.contains("it offers now") && message.contains("trick"), "it should name the tools: {message}");
-    let events = team.kubectl("get events --field-selector reason=ToolsChanged,involvedObject.name=changing").json();
-    assert!(events["items"].as_array().is_some_and(|events| !events.is_empty()), "an Event should tell of it");
+    poll(10, || {
+        let events = team.kubectl("get events --field-selector reason=ToolsChanged,involvedObject.name=changing").json();
+        if events["items"] == json!([]) { Err("an Event should tell of it".to_owned()) } else { Ok(()) }
+    });
     says("changing_trick {}", "there is no tool 'changing_trick'");
     says(r#"calculator {"expression": "6*7"}"#, "42");
     assert_eq!(agent.deployment()["metadata"]["generation"], generation, "nor does a change restart anybody");

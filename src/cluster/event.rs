@@ -13,6 +13,7 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use slipway_api::labels;
+use tokio::sync::Semaphore;
 
 /// The longest note that the API server accepts.
 const MAX_NOTE_BYTES: usize = 1024;
@@ -23,6 +24,15 @@ const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_
 /// The reporting controller.
 const CONTROLLER: &str = "slipway-manager";
 
+/// The Events sent at once. They are few, so that a thousand new agents are not kept waiting by what is said of them.
+const MAX_SENDS: usize = 2;
+
+/// The memory of the Events that wait to be sent, about. Beyond it, publishing waits.
+const MAX_WAITING_BYTES: usize = 8 << 20;
+
+/// The memory of an Event besides its note, about: 1.2 KiB of structure, and its strings.
+const EVENT_BYTES: usize = 2048;
+
 /// The repeated Events whose count is remembered. Beyond it all counts start again.
 const MAX_REPEATS: usize = 4096;
 
@@ -32,6 +42,9 @@ pub struct Events {
     instance: String,
     /// The count of each Event that was published more than once, by name.
     repeats: Arc<Mutex<HashMap<String, i32>>>,
+    sends: Arc<Semaphore>,
+    /// A permit for each byte that may wait to be sent.
+    room: Arc<Semaphore>,
 }
 
 /// The content of an Event.
@@ -46,19 +59,38 @@ pub struct EventSpec {
 impl Events {
     pub fn new(client: Client, instance: Option<String>) -> Self {
         let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
-        Self { client, instance, repeats: Arc::default() }
+        let (sends, room) = (Semaphore::new(MAX_SENDS), Semaphore::new(MAX_WAITING_BYTES));
+        Self { client, instance, repeats: Arc::default(), sends: Arc::new(sends), room: Arc::new(room) }
     }
 
-    /// Publishes an Event. Failures are logged and not returned, because a lost Event must not stop a reconcile. The same
-    /// content published again updates the count and the time of the same Event.
+    /// Publishes an Event in the background, after those that were published before. Failures are logged and not returned,
+    /// because a lost Event must not stop a reconcile. The same content published again updates the count and the time of the
+    /// same Event.
     pub async fn publish(&self, about: &ObjectReference, event_spec: EventSpec) {
         let (action, note) = (event_spec.action, event_spec.note.clone());
         let event = self.event(about, event_spec, None, &[action, &note]);
-        if self.make(&event).await == Some(Created::Earlier) {
-            self.repeat(&event).await;
+        let bytes = permits(EVENT_BYTES + event.note.as_deref().map_or(0, str::len));
+        let Ok(room) = self.room.clone().acquire_many_owned(bytes).await else { return };
+        let events = self.clone();
+        tokio::spawn(async move {
+            let _room = room;
+            let Ok(_turn) = events.sends.acquire().await else { return };
+            // What a request takes of memory is allocated for those alone that are sent now.
+            Box::pin(events.send(&event)).await;
+        });
+    }
+
+    async fn send(&self, event: &Event) {
+        if self.make(event).await == Some(Created::Earlier) {
+            self.repeat(event).await;
         } else {
-            self.repeats().remove(name(&event));
+            self.repeats().remove(name(event));
         }
+    }
+
+    /// Waits until all published Events have been sent, so that a process that ends loses none.
+    pub async fn sent(&self) {
+        drop(self.room.acquire_many(permits(MAX_WAITING_BYTES)).await);
     }
 
     /// Publishes an Event with a JSON payload. `which` identifies it: published again, it makes no second Event. Whether it is there.
@@ -143,6 +175,10 @@ enum Created {
     Earlier,
 }
 
+fn permits(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 fn name(event: &Event) -> &str {
     event.metadata.name.as_deref().unwrap_or_default()
 }
@@ -175,6 +211,39 @@ mod tests {
         assert_eq!(super::cut("short".to_owned()), "short");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_an_event_before_too_many_do() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let noted = sent.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let noted = noted.clone();
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                noted.lock().unwrap().push(serde_json::from_slice::<Value>(&body).unwrap()["reason"].clone());
+                let answer = Response::builder().status(StatusCode::CREATED).body(Body::from(body.to_vec()));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }
+        });
+        let (events, about) = (Events::new(Client::new(server, "default"), None), ObjectReference::default());
+        let publish = async |reason: usize| {
+            let note = "n".repeat(MAX_NOTE_BYTES);
+            events.publish(&about, EventSpec { warning: false, reason: reason.to_string(), action: "Apply", note }).await;
+        };
+        assert!(size_of::<Event>() < 1280, "{}", size_of::<Event>());
+        let begun = tokio::time::Instant::now();
+        let room = MAX_WAITING_BYTES / (EVENT_BYTES + MAX_NOTE_BYTES);
+        for reason in 0..room {
+            publish(reason).await;
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        publish(room).await;
+        assert_eq!(begun.elapsed().as_secs(), 1, "there is room once one has been sent");
+        events.sent().await;
+        assert_eq!(begun.elapsed().as_secs() as usize, (room + 1).div_ceil(MAX_SENDS));
+        assert_eq!(*sent.lock().unwrap(), (0..=room).map(|reason| json!(reason.to_string())).collect::<Vec<_>>(), "in their order");
+    }
+
     /// Publishes one Event `times` times to a server that gives these answers. Returns the counts that were patched.
     async fn published(answers: &[u16], times: usize) -> Vec<Value> {
         let left = Arc::new(Mutex::new(answers.to_vec()));
@@ -199,6 +268,7 @@ mod tests {
         for _ in 0..times {
             let event_spec = EventSpec { warning: false, reason: "Repaired".to_owned(), action: "Repair", note: "n".to_owned() };
             events.publish(&about, event_spec).await;
+            events.sent().await;
         }
         let sent = patches.lock().unwrap();
         sent.clone()

@@ -10,7 +10,7 @@ use http_body_util::{LengthLimitError, Limited};
 use tower::{Layer, Service};
 
 /// The objects requested per page.
-pub(crate) const PAGE_SIZE: u32 = 256;
+pub(crate) const PAGE_SIZE: u32 = 100;
 /// The objects requested per page once a page exceeded `MAX_PAGE_BYTES`.
 const SMALL_PAGE_SIZE: u32 = 16;
 /// The objects requested per page once a small one exceeded it, too.
@@ -105,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_too_long_is_requested_again_in_smaller_ones() {
-        for (bytes, expected) in [(100, ["256", "256"].as_slice()), (MAX_PAGE_BYTES / 4, &["256", "16", "4", "4"])] {
+        for (bytes, expected) in [(100, ["100", "100"].as_slice()), (MAX_PAGE_BYTES / 4, &["100", "16", "4", "4"])] {
             let (client, asked) = client(bytes);
             let api: Api<ConfigMap> = Api::all(client);
             let names = list::metadata(&api, |object| object.name.clone().unwrap()).await.unwrap();

@@ -26,6 +26,8 @@ use crate::{api, client, crds, keys, lease, preflight};
 const LEASE_NAME: &str = "slipway-manager";
 /// The timeout for releasing the lease at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+/// The timeout for sending Events at shutdown.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // The one crypto provider of the process, for all TLS connections.
@@ -96,6 +98,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let handler = move |request| std::future::ready(health.answer(&request));
     let serving = tokio::spawn(serve(listener, ServerLimits::small(), handler, stopped(stop.clone())));
+    let publisher = operator.clone();
     match operator {
         Some(operator) if arguments.leader_election => lead(&arguments, client, operator, stop).await?,
         Some(operator) => {
@@ -103,6 +106,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             slipway_operator::run(operator, leads, stop).await;
         }
         None => stopped(stop).await,
+    }
+    if let Some(operator) = publisher
+        && timeout(EVENTS_TIMEOUT, operator.events_sent()).await.is_err()
+    {
+        tracing::warn!("the API server took too long for the last Events; they are lost");
     }
     // A process that has lost the lease stops all roles and is restarted.
     ending.send_replace(true);

@@ -75,6 +75,11 @@ impl Context {
         self.caches.is_ready()
     }
 
+    /// Waits until all Events have been sent.
+    pub async fn events_sent(&self) {
+        self.events.sent().await;
+    }
+
     /// The MLflow server of agents: the one that was configured, else the one that the platform was installed with.
     pub(crate) fn mlflow_uri(&self) -> Option<String> {
         self.caches.platform.mlflow_uri().or_else(|| self.settings.platform.mlflow_uri.clone())

@@ -13,14 +13,17 @@ use serde_json::{Map, Value};
 /// Whether `live` holds all of `desired`. A value that says nothing (empty, zero, false) may be absent.
 pub(crate) fn covers(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
-        (Value::Object(desired), Value::Object(live)) => {
-            desired.iter().all(|(key, value)| live.get(key).map_or_else(|| says_nothing(value), |live| covers(value, live)))
-        }
+        (Value::Object(desired), Value::Object(live)) => desired.iter().all(|(key, value)| covers_at(value, live.get(key))),
         (Value::Array(desired), Value::Array(live)) if desired.iter().all(Value::is_object) => {
             desired.len() <= live.len() && desired.iter().all(|item| live.iter().any(|live| covers(item, live)))
         }
         _ => desired == live,
     }
+}
+
+/// The same of what may be absent.
+pub(crate) fn covers_at(desired: &Value, live: Option<&Value>) -> bool {
+    live.map_or_else(|| says_nothing(desired), |live| covers(desired, live))
 }
 
 fn says_nothing(value: &Value) -> bool {

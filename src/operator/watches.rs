@@ -220,12 +220,12 @@ pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<St
 /// Waits until what children are compared with is known; for Secrets, within reason.
 async fn sources_known(caches: &Caches) {
     caches.sources.wait().await;
-    for _ in 0..50 {
+    for _ in 0..500 {
         let namespaces = caches.children(ChildKind::Namespace).keys();
         if namespaces.iter().all(|key| caches.knows_secrets_of(&key.name)) {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

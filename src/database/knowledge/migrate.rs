@@ -8,7 +8,7 @@ use crate::connection::ask;
 use crate::steps::{self, Step};
 use crate::{Fault, roles};
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { version: 1, name: "knowledge bases", sql: include_str!("../migrations/knowledge/0001_bases.sql") },
     Step { version: 2, name: "ingestions", sql: include_str!("../migrations/knowledge/0002_ingestions.sql") },
     Step { version: 3, name: "documents", sql: include_str!("../migrations/knowledge/0003_documents.sql") },
@@ -25,6 +25,7 @@ const STEPS: [Step; 16] = [
     Step { version: 14, name: "notes of documents", sql: include_str!("../migrations/knowledge/0014_notes.sql") },
     Step { version: 15, name: "attempts at documents", sql: include_str!("../migrations/knowledge/0015_attempts.sql") },
     Step { version: 16, name: "recall of indexes", sql: include_str!("../migrations/knowledge/0016_recall.sql") },
+    Step { version: 17, name: "thresholds of searches", sql: include_str!("../migrations/knowledge/0017_thresholds.sql") },
 ];
 
 pub(super) const LATEST: i32 = STEPS[STEPS.len() - 1].version;

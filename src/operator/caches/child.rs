@@ -5,10 +5,10 @@
 
 use k8s_openapi::api::apps::v1::DeploymentStatus;
 use k8s_openapi::api::batch::v1::JobStatus;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_api::{Track, labels};
 use slipway_cluster::json::hash;
 
@@ -170,11 +170,29 @@ fn selects_primary(object: &DynamicObject) -> bool {
 
 /// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.
 fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
-    let Ok(live) = serde_json::to_value(object) else { return false };
     let fields = object.managed_fields();
-    drift::covers(desired, &live)
+    has_all_of(desired, object)
         && !drift::leftovers(fields, manager, desired)
         && drift::additions(fields, manager, &object.data, drift::of_others(desired)).is_empty()
+}
+
+/// Whether `object` holds all of `desired`. Compared in parts, as a copy of the whole, with the book of field managers, takes longer.
+fn has_all_of(desired: &Value, object: &DynamicObject) -> bool {
+    let ObjectMeta { name, namespace, uid, resource_version, labels, annotations, finalizers, owner_references, .. } = &object.metadata;
+    let mut metadata = json!({
+        "name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version,
+        "labels": labels, "annotations": annotations, "finalizers": finalizers, "ownerReferences": owner_references,
+    });
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    let types = object.types.as_ref();
+    desired.as_object().into_iter().flatten().all(|(key, desired)| match (key.as_str(), types) {
+        ("apiVersion", Some(types)) => *desired == types.api_version,
+        ("kind", Some(types)) => *desired == types.kind,
+        ("metadata", _) => drift::covers(desired, &metadata),
+        (key, _) => drift::covers_at(desired, object.data.get(key)),
+    })
 }
 
 /// Resource versions are numbers that grow; kubernetes promises so since 1.35.
@@ -288,8 +306,6 @@ impl Mesh {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
