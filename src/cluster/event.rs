@@ -240,7 +240,7 @@ mod tests {
         publish(room).await;
         assert_eq!(begun.elapsed().as_secs(), 1, "there is room once one has been sent");
         events.sent().await;
-        assert_eq!(begun.elapsed().as_secs() as usize, (room + 1).div_ceil(MAX_SENDS));
+        assert_eq!(begun.elapsed().as_secs(), (room + 1).div_ceil(MAX_SENDS) as u64);
         assert_eq!(*sent.lock().unwrap(), (0..=room).map(|reason| json!(reason.to_string())).collect::<Vec<_>>(), "in their order");
     }
 

@@ -178,9 +178,10 @@ fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
 
 /// Whether `object` holds all of `desired`. Compared in parts, as a copy of the whole, with the book of field managers, takes longer.
 fn has_all_of(desired: &Value, object: &DynamicObject) -> bool {
-    let ObjectMeta { name, namespace, uid, resource_version, labels, annotations, finalizers, owner_references, .. } = &object.metadata;
+    let ObjectMeta { name, namespace, uid, generation, resource_version, labels, annotations, finalizers, owner_references, .. } =
+        &object.metadata;
     let mut metadata = json!({
-        "name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version,
+        "name": name, "namespace": namespace, "uid": uid, "generation": generation, "resourceVersion": resource_version,
         "labels": labels, "annotations": annotations, "finalizers": finalizers, "ownerReferences": owner_references,
     });
     if let Some(fields) = metadata.as_object_mut() {
