@@ -117,6 +117,7 @@ impl Home {
 
     async fn reconcile(&self) {
         reconcile(&self.controller, &Key::new("team-a", "first")).await.unwrap();
+        self.controller.context.events_sent().await;
     }
 
     /// The process ends, and another one begins with what the cluster has.

@@ -139,7 +139,9 @@ impl Home {
     }
 
     async fn reconcile(&self) -> Duration {
-        reconcile(&self.controller, &Self::key()).await.unwrap().unwrap()
+        let next = reconcile(&self.controller, &Self::key()).await.unwrap().unwrap();
+        self.controller.context.events_sent().await;
+        next
     }
 
     fn status(&self) -> Value {
