@@ -1,5 +1,5 @@
--- A search compares more chunks one by one before it asks the index: by measurement as many as cost the same as the index does, five times
--- as many as were taken before. What a filter lets through is counted by one statement that is planned once a session.
+-- A search compares more chunks one by one before it asks the index: by measurement as many as cost the same as the index does, 2.2 times
+-- as many as before. What a filter lets through is counted by one statement that is planned once a session.
 
 -- STABLE, so that everything in it reads one state of the base.
 CREATE OR REPLACE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top integer, least_score double precision,
