@@ -21,10 +21,11 @@ impl Violations {
     pub(crate) fn add(&self, violation: ViolationMinute) -> u64 {
         let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = minutes.entry(number(violation.minute)).or_default();
-        match rows.iter_mut().find(|row| row.same_key(&violation)) {
-            Some(row) => row.add(&violation),
-            None => rows.push(violation),
+        if let Some(row) = rows.iter_mut().find(|row| row.same_key(&violation)) {
+            row.add(&violation);
+            return 0;
         }
+        rows.push(violation);
         let mut dropped = 0;
         while minutes.values().map(Vec::len).sum::<usize>() > MAX_ROWS {
             let oldest = minutes.pop_first().map(|(_, rows)| rows).unwrap_or_default();
