@@ -72,9 +72,9 @@ impl Change {
                 assert!(kills[at] < 40, "it never came to an end without a kill: {:?}", door.writes());
             }
         }
-        // Writes that follow each other closely may become one, and no more than that.
+        // A state that is over at once has no status, nor the two writes of its Event, and no more than that is missing.
         for at in [0, 1] {
-            assert!(kills[at] > 0 && kills[at] + 2 >= calm[at].1, "{} writes, and {} kills {when:?} them", calm[at].1, kills[at]);
+            assert!(kills[at] > 0 && kills[at] + 3 >= calm[at].1, "{} writes, and {} kills {when:?} them", calm[at].1, kills[at]);
         }
     }
 }

@@ -231,6 +231,9 @@ impl KnowledgeAdmin {
         };
         let (uid, chunks): (String, String) = (row.try_get("uid")?, row.try_get("chunks")?);
         run(&mut work, format!("DROP TABLE IF EXISTS slipway.{}", quoted(&chunks))).await?;
+        for of in ["nearest", "found"] {
+            run(&mut work, format!("DROP FUNCTION IF EXISTS slipway.{}", quoted(&format!("{chunks}_{of}")))).await?;
+        }
         let mut left = false;
         for rows in ROWS {
             left |= ask(rows).bind(&uid).bind(BATCH).execute(&mut *work).await?.rows_affected() == BATCH.unsigned_abs();

@@ -409,8 +409,14 @@ async fn a_base_of_an_old_name_begins_with_nothing() {
     let base = platform.base("a", "kb_docs").await;
     let ingestion = begin(&base, "one", "s3").await;
     ingestion.put_document(&meta("a", "1"), vec![chunk(0, "apples", None)]).await.unwrap();
+    base.fix_model("mini", 2).await.unwrap();
+    ingestion.put_document(&meta("c", "1"), vec![chunk(0, "pears", Some(vec![1.0, 0.0]))]).await.unwrap();
+    ingestion.settle(1).await.unwrap();
     let upload = base.begin_upload("a.pdf", "application/pdf").await.unwrap();
     base.put_part(&upload, 0, b"x").await.unwrap();
+    let mut raw = platform.raw().await;
+    let functions = "select count(*)::text from pg_proc where proname like 'chunks%'";
+    assert_eq!(raw.one(functions).await, "2");
     platform.admin.ensure_base(&spec("a", "kb_docs", 1)).await.unwrap();
     assert_eq!(found(&base, "apples").await.len(), 1, "the same object keeps what it has");
     platform.admin.ensure_base(&spec("a", "kb_docs", 2)).await.unwrap();
@@ -424,8 +430,8 @@ async fn a_base_of_an_old_name_begins_with_nothing() {
     platform.admin.drop_base(&spec("a", "kb_docs", 2).uid).await.unwrap();
     platform.admin.drop_base("never-was").await.unwrap();
     assert!(matches!(base.counts().await, Err(Fault::Refused(_))));
-    let mut raw = platform.raw().await;
     assert_eq!(raw.one("select count(*)::text from pg_class where relname like 'chunks%'").await, "0");
+    assert_eq!(raw.one(functions).await, "0");
     assert_eq!(raw.one("select (select count(*) from slipway.documents) + (select count(*) from slipway.uploads) || ''").await, "0");
 }
 

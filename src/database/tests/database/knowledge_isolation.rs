@@ -174,6 +174,13 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "own_base('kb_docs')",
         &format!("held('uid-of-b-kb_docs-1', 'one', '{holder}')"),
         "make_chunks('chunks_x')",
+        "make_found('chunks_x')",
+        "make_nearest('chunks_x', 2)",
+        &format!("{chunks}_nearest('uid-of-b-kb_docs-1', null, null, null, '[1,0]'::slipway.halfvec, 9)"),
+        &format!(
+            "{chunks}_found((select array_agg('{revision}'::uuid)), array[0], array[1.0], array[1], array[1], array['x'], array['x'], array['x'],
+             array['x'], array['x'], null)"
+        ),
         "expire_uploads()",
         "check_room('b', 1, 1)",
     ] {
@@ -297,14 +304,14 @@ async fn two_managers_make_the_sibling_at_once() {
     let made = futures::future::join_all(admins.iter().map(KnowledgeAdmin::migrate)).await;
     assert!(made.iter().any(Result::is_ok), "{made:?}");
     assert!(
-        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 17) || made.as_ref().is_err_and(Fault::is_passing)),
+        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 18) || made.as_ref().is_err_and(Fault::is_passing)),
         "{made:?}"
     );
-    assert_eq!(admins[0].migrate().await.unwrap().from, 17);
+    assert_eq!(admins[0].migrate().await.unwrap().from, 18);
     let mut raw = Raw::connect(&SERVER.url_of("postgres", "postgres", admins[0].database())).await;
     assert_eq!(
         raw.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await,
-        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18"
     );
 }
 
@@ -351,7 +358,7 @@ async fn an_extension_in_another_schema_is_moved() {
     Raw::connect(&sibling).await.one("create extension vector").await;
     let admin = KnowledgeAdmin::open(&database.url, None, None).unwrap();
     let migrated = admin.migrate().await.unwrap();
-    assert!(!migrated.created_database && migrated.to == 17);
+    assert!(!migrated.created_database && migrated.to == 18);
 }
 
 /// The platform's login is everybody's: what keeps teams apart is that each process names its own.
