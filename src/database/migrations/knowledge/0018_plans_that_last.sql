@@ -1,7 +1,7 @@
 -- What a search reads in a base's own table, functions of that base read: their statements are planned once a session, where those of
 -- slipway.search were planned anew by each search.
 
--- Of an index of vectors: the nearest. Looked for without a filter by a statement of its own, as a filter that may be missing costs.
+-- Of an index of vectors: the nearest that the filter lets through.
 CREATE FUNCTION slipway.make_nearest(name name, dimensions integer) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, slipway, pg_temp
     AS $make$
@@ -13,19 +13,12 @@ CREATE FUNCTION slipway.make_nearest(name name, dimensions integer) RETURNS void
                 SET search_path = pg_catalog, slipway, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
                 AS $$
                 BEGIN
-                    IF sources IS NULL AND filenames IS NULL AND documents IS NULL THEN
-                        SELECT array_agg(n.revision), array_agg(n.ordinal), array_agg(n.distance) INTO revisions, ordinals, distances
-                        FROM (SELECT c.revision, c.ordinal, c.embedding::halfvec(%3$s) <=> vector::halfvec(%3$s) AS distance FROM slipway.%2$I c
-                              WHERE (SELECT true FROM slipway.documents d WHERE d.revision = c.revision AND d.base = $1)
-                              ORDER BY c.embedding::halfvec(%3$s) <=> vector::halfvec(%3$s) LIMIT depth) n;
-                    ELSE
-                        SELECT array_agg(n.revision), array_agg(n.ordinal), array_agg(n.distance) INTO revisions, ordinals, distances
-                        FROM (SELECT c.revision, c.ordinal, c.embedding::halfvec(%3$s) <=> vector::halfvec(%3$s) AS distance FROM slipway.%2$I c
-                              WHERE (SELECT true FROM slipway.documents d
-                                     WHERE d.revision = c.revision AND d.base = $1 AND ($2 IS NULL OR d.source = ANY ($2))
-                                       AND ($3 IS NULL OR d.filename = ANY ($3)) AND ($4 IS NULL OR d.id = ANY ($4)))
-                              ORDER BY c.embedding::halfvec(%3$s) <=> vector::halfvec(%3$s) LIMIT depth) n;
-                    END IF;
+                    SELECT array_agg(n.revision), array_agg(n.ordinal), array_agg(n.distance) INTO revisions, ordinals, distances
+                    FROM (SELECT c.revision, c.ordinal, c.embedding::halfvec(%3$s) <=> vector::halfvec(%3$s) AS distance FROM slipway.%2$I c
+                          WHERE (SELECT true FROM slipway.documents d
+                                 WHERE d.revision = c.revision AND d.base = $1 AND ($2 IS NULL OR d.source = ANY ($2))
+                                   AND ($3 IS NULL OR d.filename = ANY ($3)) AND ($4 IS NULL OR d.id = ANY ($4)))
+                          ORDER BY c.embedding::halfvec(%3$s) <=> vector::halfvec(%3$s) LIMIT depth) n;
                 END $$ $format$, name || '_nearest', name, dimensions);
         EXECUTE format('REVOKE ALL ON FUNCTION slipway.%I FROM PUBLIC', name || '_nearest');
     END $make$;
