@@ -478,20 +478,24 @@ class Conversations:
     """The last conversations, in memory: CONVERSATIONS of at most CONVERSATION_BYTES. Another pod does not know them."""
 
     def __init__(self, kept):
-        self.kept, self.lock, self.busy, self.all = kept, threading.Lock(), set(), OrderedDict()
+        self.kept, self.lock, self.asked, self.all = kept, threading.Lock(), {}, OrderedDict()
 
-    def begin(self, conversation_id):
+    def begin(self, conversation_id, asked):
         with self.lock:
-            if conversation_id in self.busy:
+            if conversation_id in self.asked:
                 raise Refused(409, "the conversation has a turn under way")
-            self.busy.add(conversation_id)
+            self.asked[conversation_id] = asked
             return list(self.all.get(conversation_id, []))
 
-    def end(self, conversation_id, said=None):
+    def end(self, conversation_id, asked, answer):
+        """Nothing if this turn ended before: the next one of the conversation may be under way."""
         with self.lock:
-            self.busy.discard(conversation_id)
-            if said is None or not self.kept:
+            if self.asked.get(conversation_id) is not asked:
                 return
+            del self.asked[conversation_id]
+            if not answer or not self.kept:
+                return
+            said = [asked, {"role": "assistant", "content": answer}]
             messages = (self.all.pop(conversation_id, []) + said)[-CONVERSATION_MESSAGES:]
             while messages and sum(len(message["content"].encode()) for message in messages) > CONVERSATION_BYTES:
                 messages = messages[2:]
@@ -665,31 +669,34 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "cancel_on_disconnect: must be true or false")
         is_evaluation = bool(self.headers.get("x-slipway-evaluation"))
         asked = {"role": "user", "content": message}
-        earlier = [] if is_evaluation else self.agent.conversations.begin(conversation_id)
-        said = None
+        earlier = [] if is_evaluation else self.agent.conversations.begin(conversation_id, asked)
+
+        def end(answer=""):
+            """Before the caller has the whole answer, as the next message may follow at once."""
+            self.agent.conversations.end(conversation_id, asked, answer)
+
         try:
             turn = Turn(self.agent, [*earlier, asked], is_evaluation=is_evaluation)
             self.agent.begin(turn)
             try:
                 if self.path_only == "/chat/stream":
-                    self.stream(turn, conversation_id, body.get("cancel_on_disconnect", False))
+                    self.stream(turn, conversation_id, body.get("cancel_on_disconnect", False), end)
                 else:
                     for _ in turn.events(self.agent.answer):
                         pass
+                    end(turn.text)
                     self.reply_json(200, {"output": turn.text, **self.about(turn, conversation_id)})
-                said = [asked, {"role": "assistant", "content": turn.text}] if turn.text else None
             finally:
                 turn.cancelled.set()
                 self.agent.end(turn)
         finally:
-            if not is_evaluation:
-                self.agent.conversations.end(conversation_id, said)
+            end()
 
     @staticmethod
     def about(turn, conversation_id):
         return {"conversation_id": conversation_id, "trace_id": turn.trace_id, "usage": turn.usage, "stop_reason": turn.stop_reason}
 
-    def stream(self, turn, conversation_id, ends_with_client):
+    def stream(self, turn, conversation_id, ends_with_client, end):
         # What the events tell, so that evaluations know that there is no more of it.
         searches = any(getattr(tool, "tells_sources", False) for tool in self.agent.tools)
         self.begin_events(("x-slipway-events", "tools, sources" if searches else "tools"))
@@ -708,8 +715,10 @@ class Handler(BaseHTTPRequestHandler):
                 quiet = time.monotonic()
             if not fragments and turn.text and is_there:
                 self.send_event({"type": "token", "content": turn.text})
+            end(turn.text)
             self.send_event({"type": "done", "content": turn.text, **self.about(turn, conversation_id)})
         except Refused as refused:
+            end(turn.text)
             self.send_event({"type": "error", "message": refused.message, "status": refused.status})
 
     def completions(self, body):

@@ -42,6 +42,10 @@ class Contract(unittest.TestCase):
             self.assertGreater(answer.json["usage"]["output_tokens"], 0)
         self.assertTrue(self.agent.chat("hello").json["conversation_id"].startswith("conv_"))
 
+    def test_the_next_message_may_follow_at_once(self):
+        for path in ("/chat", "/chat/stream") * 20:
+            self.assertEqual(self.agent.chat("again", path, conversation_id="conv_quick").status, 200)
+
     def test_a_streamed_answer_is_its_fragments(self):
         answer = self.agent.chat("one two three", "/chat/stream")
         self.assertEqual(answer.headers["content-type"], "text/event-stream")
