@@ -1,4 +1,5 @@
-//! Who is there: two teams with agents, a pod of a team that is no agent, and a pod of no team, which plays the world.
+//! Who is there: two teams with agents, one of them with a worker and an ingestion, a pod of a team that is no agent, and a pod of no team,
+//! which plays the world.
 
 use std::fmt::{Display, Formatter};
 use std::io::{self, ErrorKind};
@@ -43,6 +44,8 @@ pub(super) struct Scene<'a> {
     world: Foothold,
     rest: Foothold,
     manager: Foothold,
+    /// Those of the team's knowledge bases, where there is a database.
+    knowledge: Option<Knowledge>,
     /// Where the neighbour, the reserved agent and one of another team are.
     near: IpAddr,
     apart: IpAddr,
@@ -52,11 +55,19 @@ pub(super) struct Scene<'a> {
     _world: World,
 }
 
+struct Knowledge {
+    worker: Foothold,
+    ingestion: Foothold,
+    /// What is open in the ingestion's pod.
+    _open: TcpListener,
+}
+
 impl<'a> Scene<'a> {
     pub(super) fn set(team: &'a Team, other: &'a Team) -> Self {
         let world_namespace = World::begin();
-        idle(&team.namespace);
-        idle(WORLD);
+        idle(&team.namespace, "idle", &json!({"app": "idle"}));
+        idle(WORLD, "idle", &json!({"app": "idle"}));
+        let knowledge = platform::has_database().then(|| Knowledge::begin(team));
         let (speaker, neighbour) = (team.agent("speaker", &json!({})), team.agent("neighbour", &json!({})));
         let (reserved, stranger) = (team.agent("reserved", &json!({"access": "platform"})), other.agent("stranger", &json!({})));
         for agent in [&speaker, &neighbour, &reserved, &stranger] {
@@ -66,7 +77,8 @@ impl<'a> Scene<'a> {
         let taken = Foothold::of(&speaker.pods()[0]);
         for address in [METADATA, FAR] {
             world.take(address);
-            for pod in [&taken, &beside] {
+            let of_knowledge = knowledge.iter().flat_map(|knowledge| [&knowledge.worker, &knowledge.ingestion]);
+            for pod in [&taken, &beside].into_iter().chain(of_knowledge) {
                 pod.find(address);
             }
         }
@@ -80,6 +92,7 @@ impl<'a> Scene<'a> {
             rest: Foothold::of(&running(platform::NAMESPACE, "app.kubernetes.io/component=rest")),
             manager: Foothold::of(&running(platform::NAMESPACE, "app.kubernetes.io/component=manager")),
             _world: world_namespace,
+            knowledge,
             speaker,
             neighbour,
             reserved,
@@ -105,7 +118,7 @@ impl<'a> Scene<'a> {
         let world = |whom, to: SocketAddr| Way { who: "a pod of no team", from: &self.world, whom, to: Goal::Port(to) };
         let (api, own) = (api_server(), self.taken.address);
         let of_platform = |component: &str, port| SocketAddr::new(platform_pod(component), port);
-        vec![
+        let mut closed = vec![
             agent("an agent of another team", (self.theirs, 8000).into()),
             agent("an agent of another team, by its Service", service_of(&self.stranger, 8000)),
             agent("the control port of another team's agent", (self.theirs, 8001).into()),
@@ -140,7 +153,36 @@ impl<'a> Scene<'a> {
             world("the manager's metrics", of_platform("manager", 8080)),
             world("the history", of_platform("state", 8091)),
             Way { who: "REST", from: &self.rest, whom: "the control port of an agent", to: Goal::Port((own, 8001).into()) },
-        ]
+        ];
+        if let Some(Knowledge { worker, ingestion, .. }) = &self.knowledge {
+            let (serves, works) = ((worker.address, 8000).into(), (ingestion.address, 8000).into());
+            closed.extend([
+                agent("its team's worker", serves),
+                agent("its team's worker, by its Service", service(&self.speaker.team.namespace, "slipway-worker", 8000)),
+                agent("an ingestion", works),
+                beside("its team's worker", serves),
+                beside("an ingestion", works),
+                world("a worker", serves),
+                Way { who: "REST", from: &self.rest, whom: "an ingestion", to: Goal::Port(works) },
+                Way { who: "an ingestion", from: ingestion, whom: "its team's worker", to: Goal::Port(serves) },
+                Way { who: "a worker", from: worker, whom: "an ingestion", to: Goal::Port(works) },
+            ]);
+            for (who, from) in [("a worker", worker), ("an ingestion", ingestion)] {
+                let ways = [
+                    ("an agent of its team", self.speaker_port()),
+                    ("the control port of an agent", (own, 8001).into()),
+                    ("an agent of another team", (self.theirs, 8000).into()),
+                    ("the metadata address", (METADATA, 80).into()),
+                    ("the metadata address, by TLS", (METADATA, 443).into()),
+                    ("the API server", api),
+                    ("the node's kubelet", (node(), 10250).into()),
+                    ("a pod of no team", (self.world.address, 443).into()),
+                    ("a source that the chart does not list", (FAR, 443).into()),
+                ];
+                closed.extend(ways.map(|(whom, to)| Way { who, from, whom, to: Goal::Port(to) }));
+            }
+        }
+        closed
     }
 
     /// What agents and the platform need.
@@ -156,8 +198,14 @@ impl<'a> Scene<'a> {
             platform("the manager", &self.manager, 8001),
             Way { who: "REST", from: &self.rest, whom: "an agent that is the platform's alone", to: Goal::Port((self.apart, 8000).into()) },
         ];
-        if platform::has_database() {
-            needed.push(agent("the database", service(platform::NAMESPACE, "postgres", 5432)));
+        if let Some(Knowledge { worker, ingestion, .. }) = &self.knowledge {
+            let database = service(platform::NAMESPACE, "postgres", 5432);
+            needed.push(agent("the database", database));
+            needed.push(Way { who: "REST", from: &self.rest, whom: "a worker", to: Goal::Port((worker.address, 8000).into()) });
+            for (who, from) in [("a worker", worker), ("an ingestion", ingestion)] {
+                needed.push(Way { who, from, whom: "the database", to: Goal::Port(database) });
+                needed.push(Way { who, from, whom: "the name server", to: Goal::Names((node(), 53).into()) });
+            }
         }
         needed
     }
@@ -165,6 +213,21 @@ impl<'a> Scene<'a> {
     /// What is open where the world has been opened.
     pub(super) fn outside(&self) -> Vec<Way<'_>> {
         vec![Way { who: "an agent", from: &self.taken, whom: "the outside", to: Goal::Port((FAR, 443).into()) }]
+    }
+}
+
+impl Knowledge {
+    /// A worker comes with the first knowledge base. Ingestions end soon, so that a pod with their labels, which does nothing, stands for one.
+    fn begin(team: &Team) -> Self {
+        team.apply(&json!({
+            "apiVersion": "agents.slipway.dev/v1", "kind": "KnowledgeBase", "metadata": {"name": "docs"}, "spec": {"name": "docs"},
+        }));
+        let labels = json!({"app.kubernetes.io/name": "slipway-ingestion", "app.kubernetes.io/component": "ingestion"});
+        idle(&team.namespace, "ingestion", &labels);
+        let of = |component: &str| Foothold::of(&running(&team.namespace, &format!("app.kubernetes.io/component={component}")));
+        let (worker, ingestion) = (of("worker"), of("ingestion"));
+        let open = ingestion.listen((ingestion.address, 8000));
+        Self { worker, ingestion, _open: open }
     }
 }
 
@@ -223,12 +286,12 @@ impl Drop for World {
 }
 
 /// A pod that does nothing. A namespace is good for pods once it has its account.
-fn idle(namespace: &str) {
+fn idle(namespace: &str, name: &str, labels: &Value) {
     let context = json!({"runAsNonRoot": true, "runAsUser": 65535, "seccompProfile": {"type": "RuntimeDefault"}});
     let confined = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let container = json!({"name": "idle", "image": IDLE, "imagePullPolicy": "Never", "securityContext": confined,
         "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}});
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "idle", "labels": {"app": "idle"}}, "spec": {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0, "securityContext": context, "containers": [container],
     }});
     poll(20, || {

@@ -8,7 +8,7 @@ use crate::connection::ask;
 use crate::steps::{self, Step};
 use crate::{Fault, roles};
 
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     Step { version: 1, name: "knowledge bases", sql: include_str!("../migrations/knowledge/0001_bases.sql") },
     Step { version: 2, name: "ingestions", sql: include_str!("../migrations/knowledge/0002_ingestions.sql") },
     Step { version: 3, name: "documents", sql: include_str!("../migrations/knowledge/0003_documents.sql") },
@@ -27,6 +27,7 @@ const STEPS: [Step; 18] = [
     Step { version: 16, name: "recall of indexes", sql: include_str!("../migrations/knowledge/0016_recall.sql") },
     Step { version: 17, name: "thresholds of searches", sql: include_str!("../migrations/knowledge/0017_thresholds.sql") },
     Step { version: 18, name: "plans that last", sql: include_str!("../migrations/knowledge/0018_plans_that_last.sql") },
+    Step { version: 19, name: "contents of sources", sql: include_str!("../migrations/knowledge/0019_contents_of_sources.sql") },
 ];
 
 pub(super) const LATEST: i32 = STEPS[STEPS.len() - 1].version;

@@ -231,12 +231,17 @@ async fn a_team_has_no_more_documents_and_chunks_than_its_quota() {
     base(docs).begin_upload("new.pdf", "application/pdf").await.unwrap();
     platform.admin.drop_base(&spec("a", docs, 1).uid).await.unwrap();
     let mut raw = platform.raw().await;
-    let counted = "select string_agg(concat_ws(' ', base, documents, chunks), ',') from slipway.contents";
-    assert_eq!(raw.one(counted).await, format!("{} 1 1", spec("a", more, 1).uid));
+    let counted = "select string_agg(concat_ws(' ', base, source, documents, chunks), ',' order by source)
+                   from slipway.contents where documents > 0";
+    let uid = spec("a", more, 1).uid;
+    assert_eq!(raw.one(counted).await, format!("{uid} s3 1 1"));
     put(&second, "f", 9).await.unwrap();
     // Two that write at once do not both take the last place.
     assert_eq!(second.remove_gone(&["f"]).await.unwrap(), Removal::Removed(1));
     let other = begin(&base(more), "three", "drive").await;
+    put(&other, "b", 2).await.unwrap();
+    assert_eq!(raw.one(counted).await, format!("{uid} drive 1 2,{uid} s3 1 1"), "by source");
+    assert_eq!(other.remove_gone(&["b"]).await.unwrap(), Removal::Removed(1));
     let (one, two) = tokio::join!(put(&second, "g", 5), put(&other, "h", 5));
     assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
     // Of a team of a former version nothing is known.

@@ -304,14 +304,14 @@ async fn two_managers_make_the_sibling_at_once() {
     let made = futures::future::join_all(admins.iter().map(KnowledgeAdmin::migrate)).await;
     assert!(made.iter().any(Result::is_ok), "{made:?}");
     assert!(
-        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 18) || made.as_ref().is_err_and(Fault::is_passing)),
+        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 19) || made.as_ref().is_err_and(Fault::is_passing)),
         "{made:?}"
     );
-    assert_eq!(admins[0].migrate().await.unwrap().from, 18);
+    assert_eq!(admins[0].migrate().await.unwrap().from, 19);
     let mut raw = Raw::connect(&SERVER.url_of("postgres", "postgres", admins[0].database())).await;
     assert_eq!(
         raw.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await,
-        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18"
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19"
     );
 }
 
@@ -358,7 +358,7 @@ async fn an_extension_in_another_schema_is_moved() {
     Raw::connect(&sibling).await.one("create extension vector").await;
     let admin = KnowledgeAdmin::open(&database.url, None, None).unwrap();
     let migrated = admin.migrate().await.unwrap();
-    assert!(!migrated.created_database && migrated.to == 18);
+    assert!(!migrated.created_database && migrated.to == 19);
 }
 
 /// The platform's login is everybody's: what keeps teams apart is that each process names its own.

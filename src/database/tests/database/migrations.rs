@@ -67,7 +67,7 @@ async fn from_each_version_on_rows_survive() {
 
 #[tokio::test]
 async fn documents_of_a_former_schema_are_found_after_the_upgrade() {
-    for version in 9..18 {
+    for version in 9..19 {
         let keeps_notes = version >= 14;
         let platform = Platform::without_sibling().await;
         assert_eq!(platform.admin.migrate_up_to(version).await.unwrap().to, version);
@@ -88,7 +88,7 @@ async fn documents_of_a_former_schema_are_found_after_the_upgrade() {
         assert!(other.end(&Report::default(), Ending::Succeeded).await.unwrap());
 
         let migrated = platform.admin.migrate().await.unwrap();
-        assert_eq!((migrated.created_database, migrated.from, migrated.to), (false, version, 18));
+        assert_eq!((migrated.created_database, migrated.from, migrated.to), (false, version, 19));
         // By the same door, without a restart.
         let noted_documents = base.documents(10, None).await.unwrap().items.iter().filter(|document| !document.notes.is_empty()).count();
         assert_eq!(noted_documents, usize::from(keeps_notes), "{version}");

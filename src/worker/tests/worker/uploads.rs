@@ -84,6 +84,27 @@ async fn more_uploads_than_there_are_turns_are_all_stored() {
     assert_eq!(stored, [201; 20]);
 }
 
+/// As many at once as may be, two of them as long as a file may be: what all hold together is what `uploads.rs` allows them.
+#[tokio::test]
+async fn files_of_any_length_pass_through_a_bounded_memory() {
+    let platform = Platform::new().await;
+    let team = platform.team("tk_a").await;
+    let worker = team.worker();
+    assert_eq!(worker.upload(PDF, b"first").0, 201);
+    let before = worker.most_memory();
+    let largest = file(usize::try_from(UPLOAD_BYTES_MAX).unwrap());
+    let lengths = [largest.len(), largest.len(), 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000];
+    let stored = thread::scope(|scope| {
+        let send = |length| worker.upload(PDF, &largest[..length]).0;
+        let uploads = lengths.map(|length| scope.spawn(move || send(length)));
+        uploads.map(|upload| upload.join().unwrap())
+    });
+    assert_eq!(stored, [201; 8]);
+    assert_eq!(platform.value("select max(bytes) from slipway.uploads"), UPLOAD_BYTES_MAX.to_string());
+    let grown = worker.most_memory() - before;
+    assert!(grown <= 32 * 1024 * 1024, "{grown} bytes more");
+}
+
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
