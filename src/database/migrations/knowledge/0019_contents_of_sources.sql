@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION slipway.count_content() RETURNS trigger
         RETURN NULL;
     END $$;
 
--- As before, with more candidates for each edge: recall behind a filter is safely above 0.97, and a build takes a quarter longer.
+-- As before, with more candidates for each edge: docs/performance.md has the recall behind a filter with 128 and with 160.
 CREATE OR REPLACE FUNCTION slipway.build(kb text, threshold bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, slipway, pg_temp
     AS $$

@@ -1,6 +1,5 @@
 //! A team with a knowledge base, and its worker.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -199,13 +198,6 @@ impl Worker {
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
-    }
-
-    /// The most bytes that it has had resident.
-    pub(crate) fn most_memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     pub(crate) fn terminate(&self) {

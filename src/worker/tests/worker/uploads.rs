@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipway_api::worker::UPLOAD_BYTES_MAX;
+use slipway_peers::peak_memory;
 
 use crate::support::{BASE, Platform, answer};
 
@@ -91,7 +92,7 @@ async fn files_of_any_length_pass_through_a_bounded_memory() {
     let team = platform.team("tk_a").await;
     let worker = team.worker();
     assert_eq!(worker.upload(PDF, b"first").0, 201);
-    let before = worker.most_memory();
+    let before = peak_memory(worker.id());
     let largest = file(usize::try_from(UPLOAD_BYTES_MAX).unwrap());
     let lengths = [largest.len(), largest.len(), 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000, 20_000_000];
     let stored = thread::scope(|scope| {
@@ -101,7 +102,7 @@ async fn files_of_any_length_pass_through_a_bounded_memory() {
     });
     assert_eq!(stored, [201; 8]);
     assert_eq!(platform.value("select max(bytes) from slipway.uploads"), UPLOAD_BYTES_MAX.to_string());
-    let grown = worker.most_memory() - before;
+    let grown = peak_memory(worker.id()) - before;
     assert!(grown <= 32 * 1024 * 1024, "{grown} bytes more");
 }
 

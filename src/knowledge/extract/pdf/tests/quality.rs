@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::process::Command;
+use std::process::{self, Command};
 use std::time::Instant;
+
+use slipway_peers::peak_memory;
 
 use super::*;
 
@@ -52,13 +54,6 @@ fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let times = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(4);
     Duration::from_millis(10 * times.map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
-}
-
-/// The most memory that this process has had, in MiB.
-fn memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let most = status.lines().find_map(|row| row.strip_prefix("VmHWM:")).unwrap();
-    most.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
 }
 
 struct Figures {
@@ -140,7 +135,7 @@ fn figures() {
             "    processor time a page {:.1} ms (pdftotext {:.1} ms), memory {} MiB",
             each(figures.processor),
             each(figures.poppler_processor),
-            memory()
+            peak_memory(process::id()) >> 20
         );
         figures.notes.iter().for_each(|note| println!("    {note}"));
         let count = |of: fn(&BlockKind) -> bool| figures.blocks.iter().filter(|block| of(&block.kind)).count();
