@@ -47,10 +47,20 @@ pub(super) async fn measure(size: u32) -> anyhow::Result<Vec<(String, f64)>> {
         let through = |place: usize| share == "all" || source(place / CHUNKS_A_DOCUMENT) == share;
         let asked: Vec<_> = queries.iter().map(|(query, cluster)| (query, *cluster, nearest(&vectors, query, FOUND, through))).collect();
         // Once for the caches, of which the floor has as much.
-        ours(&base, share, true, &asked).await?;
-        let [hnsw, scan] =
-            [plain(&mut owner, &chunks, share, true, &asked).await?, plain(&mut owner, &chunks, share, false, &asked[..SCANS]).await?];
-        let [near, both] = [ours(&base, share, false, &asked).await?, ours(&base, share, true, &asked).await?];
+        let [mut near, mut both, mut hnsw, mut scan] = [const { Measured::new() }; 4];
+        ours(&base, share, true, &asked, &mut Measured::new()).await?;
+        // By turns, so that both have the same machine at each moment, and neither is always the second to ask.
+        for (turn, query) in asked.chunks(1).enumerate() {
+            if turn % 2 == 0 {
+                plain(&mut owner, &chunks, share, true, query, &mut hnsw).await?;
+            }
+            ours(&base, share, false, query, &mut near).await?;
+            if turn % 2 == 1 {
+                plain(&mut owner, &chunks, share, true, query, &mut hnsw).await?;
+            }
+        }
+        ours(&base, share, true, &asked, &mut both).await?;
+        plain(&mut owner, &chunks, share, false, &asked[..SCANS], &mut scan).await?;
         for (what, percent, goal) in [("p50", 50, "<= 1.3 x"), ("p99", 99, "")] {
             let (measured, floor) = (near.at(percent), hnsw.at(percent));
             let shown = (table::milliseconds(measured), table::milliseconds(floor));
@@ -138,7 +148,6 @@ fn chunk(ordinal: usize, text: String, vector: Vec<f32>) -> NewChunk {
 /// A query, its cluster, and the places that an exact computation finds.
 type Asked<'a> = (&'a Vec<f32>, usize, Vec<usize>);
 
-#[derive(Default)]
 struct Measured {
     seconds: Vec<f64>,
     found: usize,
@@ -146,6 +155,10 @@ struct Measured {
 }
 
 impl Measured {
+    const fn new() -> Self {
+        Self { seconds: Vec::new(), found: 0, expected: 0 }
+    }
+
     fn add(&mut self, took: Duration, expected: &[usize], found: &[usize]) {
         self.seconds.push(took.as_secs_f64());
         self.found += expected.iter().filter(|place| found.contains(place)).count();
@@ -162,10 +175,9 @@ impl Measured {
     }
 }
 
-async fn ours(base: &KnowledgeBase, share: &str, words: bool, asked: &[Asked<'_>]) -> anyhow::Result<Measured> {
+async fn ours(base: &KnowledgeBase, share: &str, words: bool, asked: &[Asked<'_>], measured: &mut Measured) -> anyhow::Result<()> {
     let sources = if share == "all" { Vec::new() } else { vec![share.to_owned()] };
     let filter = Filter { sources, ..Filter::default() };
-    let mut measured = Measured::default();
     for (query, cluster, expected) in asked {
         let text = if words { format!("subject{cluster}w3 subject{cluster}w7 common1 common5") } else { String::new() };
         let search = SearchQuery { text, vector: Some((*query).clone()), top_k: 10, min_score: None, filter: filter.clone() };
@@ -173,14 +185,21 @@ async fn ours(base: &KnowledgeBase, share: &str, words: bool, asked: &[Asked<'_>
         let hits = base.search(&search).await?;
         measured.add(begun.elapsed(), expected, &hits.iter().map(place).collect::<Vec<_>>());
     }
-    Ok(measured)
+    Ok(())
 }
 
 fn place(hit: &Hit) -> usize {
     hit.key.parse::<usize>().unwrap_or_default() * CHUNKS_A_DOCUMENT + hit.ordinal as usize
 }
 
-async fn plain(owner: &mut PgConnection, chunks: &str, share: &str, indexed: bool, asked: &[Asked<'_>]) -> anyhow::Result<Measured> {
+async fn plain(
+    owner: &mut PgConnection,
+    chunks: &str,
+    share: &str,
+    indexed: bool,
+    asked: &[Asked<'_>],
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
     let condition = if share == "all" { String::new() } else { format!("WHERE d.source = '{share}'") };
     let plan = if indexed {
         "set local hnsw.ef_search = 100; set local hnsw.iterative_scan = strict_order; set local enable_seqscan = off;
@@ -188,7 +207,6 @@ async fn plain(owner: &mut PgConnection, chunks: &str, share: &str, indexed: boo
     } else {
         "set local enable_indexscan = off; set local max_parallel_workers_per_gather = 0"
     };
-    let mut measured = Measured::default();
     for (query, _, expected) in asked {
         let sql = format!(
             "begin; set local search_path = slipway; {plan};
@@ -202,5 +220,5 @@ async fn plain(owner: &mut PgConnection, chunks: &str, share: &str, indexed: boo
         let found = |row: &PgRow| row.try_get::<String, _>(0).ok().and_then(|place| place.parse().ok());
         measured.add(took, expected, &rows.iter().filter_map(found).collect::<Vec<_>>());
     }
-    Ok(measured)
+    Ok(())
 }

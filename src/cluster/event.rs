@@ -28,23 +28,27 @@ const CONTROLLER: &str = "slipway-manager";
 const MAX_SENDS: usize = 2;
 
 /// The memory of the Events that wait to be sent, about. Beyond it, publishing waits.
-const MAX_WAITING_BYTES: usize = 8 << 20;
+const MAX_WAITING_BYTES: usize = 2 << 20;
 
-/// The memory of an Event besides its note, about: 1.2 KiB of structure, and its strings.
-const EVENT_BYTES: usize = 2048;
+/// The memory of a waiting Event besides its note, about: what it is about, its task, and what the allocator adds.
+const EVENT_BYTES: usize = 1024;
 
 /// The repeated Events whose count is remembered. Beyond it all counts start again.
 const MAX_REPEATS: usize = 4096;
 
 #[derive(Clone)]
 pub struct Events {
+    publisher: Arc<Publisher>,
+    /// A permit for each byte that may wait to be sent.
+    room: Arc<Semaphore>,
+}
+
+struct Publisher {
     client: Client,
     instance: String,
     /// The count of each Event that was published more than once, by name.
-    repeats: Arc<Mutex<HashMap<String, i32>>>,
-    sends: Arc<Semaphore>,
-    /// A permit for each byte that may wait to be sent.
-    room: Arc<Semaphore>,
+    repeats: Mutex<HashMap<String, i32>>,
+    sends: Semaphore,
 }
 
 /// The content of an Event.
@@ -59,33 +63,24 @@ pub struct EventSpec {
 impl Events {
     pub fn new(client: Client, instance: Option<String>) -> Self {
         let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
-        let (sends, room) = (Semaphore::new(MAX_SENDS), Semaphore::new(MAX_WAITING_BYTES));
-        Self { client, instance, repeats: Arc::default(), sends: Arc::new(sends), room: Arc::new(room) }
+        let publisher = Publisher { client, instance, repeats: Mutex::default(), sends: Semaphore::new(MAX_SENDS) };
+        Self { publisher: Arc::new(publisher), room: Arc::new(Semaphore::new(MAX_WAITING_BYTES)) }
     }
 
     /// Publishes an Event in the background, after those that were published before. Failures are logged and not returned,
     /// because a lost Event must not stop a reconcile. The same content published again updates the count and the time of the
     /// same Event.
-    pub async fn publish(&self, about: &ObjectReference, event_spec: EventSpec) {
-        let (action, note) = (event_spec.action, event_spec.note.clone());
-        let event = self.event(about, event_spec, None, &[action, &note]);
-        let bytes = permits(EVENT_BYTES + event.note.as_deref().map_or(0, str::len));
+    pub async fn publish(&self, about: &ObjectReference, mut event_spec: EventSpec) {
+        event_spec.note = cut(event_spec.note);
+        let bytes = permits(EVENT_BYTES + event_spec.note.len());
         let Ok(room) = self.room.clone().acquire_many_owned(bytes).await else { return };
-        let events = self.clone();
+        let (publisher, waiting) = (self.publisher.clone(), Box::new((about.clone(), event_spec, Timestamp::now())));
         tokio::spawn(async move {
             let _room = room;
-            let Ok(_turn) = events.sends.acquire().await else { return };
-            // What a request takes of memory is allocated for those alone that are sent now.
-            Box::pin(events.send(&event)).await;
+            let Ok(_turn) = publisher.sends.acquire().await else { return };
+            // The memory of an Event and its request is allocated for those alone that are sent now.
+            Box::pin(publisher.send(*waiting)).await;
         });
-    }
-
-    async fn send(&self, event: &Event) {
-        if self.make(event).await == Some(Created::Earlier) {
-            self.repeat(event).await;
-        } else {
-            self.repeats().remove(name(event));
-        }
     }
 
     /// Waits until all published Events have been sent, so that a process that ends loses none.
@@ -95,7 +90,20 @@ impl Events {
 
     /// Publishes an Event with a JSON payload. `which` identifies it: published again, it makes no second Event. Whether it is there.
     pub async fn publish_once(&self, about: &ObjectReference, event_spec: EventSpec, payload: &Value, which: &[&str]) -> bool {
-        self.make(&self.event(about, event_spec, Some(payload), which)).await.is_some()
+        let event = self.publisher.event(about, event_spec, Timestamp::now(), Some(payload), which);
+        self.publisher.make(&event).await.is_some()
+    }
+}
+
+impl Publisher {
+    async fn send(&self, (about, event_spec, at): (ObjectReference, EventSpec, Timestamp)) {
+        let (action, note) = (event_spec.action, event_spec.note.clone());
+        let event = self.event(&about, event_spec, at, None, &[action, &note]);
+        if self.make(&event).await == Some(Created::Earlier) {
+            self.repeat(&event).await;
+        } else {
+            self.repeats().remove(name(&event));
+        }
     }
 
     fn api(&self, event: &Event) -> Api<Event> {
@@ -145,7 +153,7 @@ impl Events {
         }
     }
 
-    fn event(&self, about: &ObjectReference, event_spec: EventSpec, payload: Option<&Value>, which: &[&str]) -> Event {
+    fn event(&self, about: &ObjectReference, event_spec: EventSpec, at: Timestamp, payload: Option<&Value>, which: &[&str]) -> Event {
         let identity = json!([about.uid, event_spec.reason, which]).to_string();
         let (name, hash) = (about.name.as_deref().unwrap_or_default(), hex::encode(Sha256::digest(identity)));
         Event {
@@ -155,7 +163,7 @@ impl Events {
                 annotations: payload.map(|payload| BTreeMap::from([(labels::PAYLOAD.to_owned(), payload.to_string())])),
                 ..ObjectMeta::default()
             },
-            event_time: Some(MicroTime(Timestamp::now())),
+            event_time: Some(MicroTime(at)),
             type_: Some(if event_spec.warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(event_spec.reason),
             note: Some(cut(event_spec.note)),
@@ -230,7 +238,8 @@ mod tests {
             let note = "n".repeat(MAX_NOTE_BYTES);
             events.publish(&about, EventSpec { warning: false, reason: reason.to_string(), action: "Apply", note }).await;
         };
-        assert!(size_of::<Event>() < 1280, "{}", size_of::<Event>());
+        let fixed = size_of::<(ObjectReference, EventSpec, Timestamp)>();
+        assert!(fixed < EVENT_BYTES / 2, "{fixed}");
         let begun = tokio::time::Instant::now();
         let room = MAX_WAITING_BYTES / (EVENT_BYTES + MAX_NOTE_BYTES);
         for reason in 0..room {

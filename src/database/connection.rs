@@ -1,4 +1,4 @@
-//! How the server is reached: at most two connections, opened by the first question and closed when idle.
+//! How the server is reached: by few connections, opened by the first question and closed when idle.
 //!
 //! Every question is one transaction, and no statement is prepared under a name, so that a PgBouncer in
 //! transaction mode may stand in between. Limits travel with the transaction (`SET LOCAL`), never with the
@@ -8,20 +8,18 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Postgres, SqlSafeStr, SqlStr};
 use url::Url;
 
 use crate::Fault;
+use crate::pool::{Pool, Pooled};
 
-/// How long a question waits for a connection, the making of it included.
-pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
 /// How long one statement may take, told to the server, and where it looks for what a statement names: not in public,
 /// where many a server lets everybody create operators, which would be run with our login's rights. What is ours is
 /// named with its schema.
@@ -36,8 +34,6 @@ const LONG: &str =
 /// How long a whole question may take: what tells of a server that has gone without a word.
 const QUESTION: Duration = Duration::from_millis(3_800);
 const LONG_QUESTION: Duration = Duration::from_secs(75);
-/// Idle connections are looked for this often and closed when idle for as long, so each goes after one to two of it.
-const IDLE: Duration = Duration::from_secs(40);
 /// How many prepared statements a connection keeps; a turn has two.
 const PREPARED: usize = 8;
 
@@ -106,27 +102,25 @@ pub(crate) fn settings(url: &str, password: Option<&str>, sslmode: Option<&str>)
     Ok(settings.statement_cache_capacity(0).extra_float_digits(None).application_name("slipway").disable_statement_logging())
 }
 
-/// A pool that exists from the first question on.
+/// A server, a login, and how a transaction begins there.
 pub(crate) struct Door {
-    settings: PgConnectOptions,
     most: u32,
     /// How a transaction begins.
     beginning: SqlStr,
     /// The same for work in the background.
     long_beginning: SqlStr,
     prepared: bool,
-    pool: OnceLock<PgPool>,
+    pool: Pool,
 }
 
 impl Door {
     pub(crate) fn new(settings: PgConnectOptions, most: u32) -> Self {
         Self {
-            settings,
+            pool: Pool::new(settings, most),
             most,
             beginning: STATEMENT.into_sql_str(),
             long_beginning: LONG.into_sql_str(),
             prepared: false,
-            pool: OnceLock::new(),
         }
     }
 
@@ -143,28 +137,15 @@ impl Door {
 
     pub(crate) fn with_prepared_statements(self, prepared: bool) -> Self {
         let kept = if prepared { PREPARED } else { 0 };
-        Self { settings: self.settings.statement_cache_capacity(kept), prepared, ..self }
+        Self { pool: Pool::new(self.settings().clone().statement_cache_capacity(kept), self.most), prepared, ..self }
     }
 
     pub(crate) fn user(&self) -> &str {
-        self.settings.get_username()
+        self.settings().get_username()
     }
 
     pub(crate) fn settings(&self) -> &PgConnectOptions {
-        &self.settings
-    }
-
-    fn pool(&self) -> &PgPool {
-        // Made here and not with the door: it spawns a task, which needs a runtime.
-        self.pool.get_or_init(|| {
-            PgPoolOptions::new()
-                .min_connections(0)
-                .max_connections(self.most)
-                .acquire_timeout(ACQUIRE)
-                .idle_timeout(IDLE)
-                .test_before_acquire(false)
-                .connect_lazy_with(self.settings.clone())
-        })
+        self.pool.settings()
     }
 
     /// One statement that is a transaction of its own, that limits itself how long it waits, and that may be repeated.
@@ -199,7 +180,7 @@ impl Door {
             drop(rows);
             match end {
                 Ok(_) => {
-                    work.settled = true;
+                    work.connection.put_back();
                     return Ok(answer);
                 }
                 Err(error) if dead < self.most && is_dead(&error) => (dead, answer) = (dead + 1, none()),
@@ -231,7 +212,7 @@ impl Door {
             drop(rows);
             match end {
                 Ok(_) => {
-                    work.settled = true;
+                    work.connection.put_back();
                     return Ok(answer);
                 }
                 Err(error) if dead < self.most && is_dead(&error) => dead += 1,
@@ -242,7 +223,7 @@ impl Door {
 
     /// A connection. Whether one that was idle still lives, the first question tells, which is asked anew if not.
     async fn reach(&self) -> Result<Work, Fault> {
-        Ok(Work { connection: self.pool().acquire().await?, settled: false })
+        Ok(Work { connection: self.pool.acquire().await? })
     }
 
     pub(crate) async fn begin(&self) -> Result<Work, Fault> {
@@ -276,17 +257,15 @@ fn is_dead(error: &sqlx::Error) -> bool {
     }
 }
 
-/// One transaction. Unless it is committed, its connection is thrown away: a caller that gave up in the
-/// middle of a question leaves answers behind that nobody should wait for, least of all the pool.
+/// One transaction. Unless it is committed, its connection is closed.
 pub(crate) struct Work {
-    connection: PoolConnection<Postgres>,
-    settled: bool,
+    connection: Pooled,
 }
 
 impl Work {
     pub(crate) async fn commit(mut self) -> Result<(), Fault> {
         self.execute(sqlx::raw_sql("COMMIT")).await?;
-        self.settled = true;
+        self.connection.put_back();
         Ok(())
     }
 }
@@ -302,14 +281,6 @@ impl Deref for Work {
 impl DerefMut for Work {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.connection
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.connection.close_on_drop();
-        }
     }
 }
 

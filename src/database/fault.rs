@@ -27,7 +27,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
             Error::Database(error) => database(error.code().as_deref().unwrap_or_default(), error.message()),
-            Error::PoolTimedOut => Self::Unavailable(format!("no connection within {} s", crate::connection::ACQUIRE.as_secs())),
+            Error::PoolTimedOut => Self::Unavailable(format!("no connection within {} s", crate::pool::ACQUIRE.as_secs())),
             Error::PoolClosed | Error::WorkerCrashed => Self::Unavailable("this process is ending".to_owned()),
             Error::Io(error) => Self::Unavailable(error.to_string()),
             // A TLS error's own words are often only "handshake failed"; what lies beneath says why.

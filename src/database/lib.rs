@@ -23,6 +23,7 @@ mod memory;
 mod memory_search;
 mod migrate;
 mod owners;
+mod pool;
 mod reader;
 mod readiness;
 mod readings;
