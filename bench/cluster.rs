@@ -144,6 +144,21 @@ impl Cluster {
         };
         stream::iter(0..count).map(create).buffered(AT_ONCE).try_collect().await
     }
+
+    /// Says of the agents' Deployments what their pods would have it say: there is neither a controller nor a node here, and an agent
+    /// that is down for minutes has an alert.
+    pub(crate) async fn make_available(&self, count: u32) -> anyhow::Result<()> {
+        let api = self.api(Kind::Deployment, OPERATED);
+        // Of this generation, and of those that repairs make.
+        let status =
+            json!({"observedGeneration": 1_000_000, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+        let patch = Patch::Merge(json!({"status": status}));
+        let make = |index: u32| {
+            let (api, patch) = (&api, &patch);
+            async move { api.patch_status(&agent_name(index), &PatchParams::default(), patch).await.map(drop) }
+        };
+        Ok(stream::iter(0..count).map(make).buffer_unordered(AT_ONCE).try_collect().await?)
+    }
 }
 
 /// Up to 500 objects that are there. Where a controller manager runs, each namespace has one ConfigMap that always comes back.

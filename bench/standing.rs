@@ -15,6 +15,7 @@ pub(crate) async fn measure(cluster: &Cluster, arguments: &Arguments) -> anyhow:
             resident.push((0, manager.resident()?));
         }
         tokio::try_join!(cluster.create_agents(OPERATED, size), complete(cluster, OPERATED, size))?;
+        cluster.make_available(size).await?;
         manager.settle().await?;
         table::part("Requests to the API server at rest");
         idle::measure(&manager, size, arguments.rest).await?;
