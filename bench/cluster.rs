@@ -145,8 +145,8 @@ impl Cluster {
         stream::iter(0..count).map(create).buffered(AT_ONCE).try_collect().await
     }
 
-    /// Says of the agents' Deployments what their pods would have it say: there is neither a controller nor a node here, and an agent
-    /// that is down for minutes has an alert.
+    /// Says of the agents' Deployments, as they come, what their pods would have it say: there is neither a controller nor a node here,
+    /// and an agent that is down for minutes has an alert.
     pub(crate) async fn make_available(&self, count: u32) -> anyhow::Result<()> {
         let api = self.api(Kind::Deployment, OPERATED);
         // Of this generation, and of those that repairs make.
@@ -155,7 +155,14 @@ impl Cluster {
         let patch = Patch::Merge(json!({"status": status}));
         let make = |index: u32| {
             let (api, patch) = (&api, &patch);
-            async move { api.patch_status(&agent_name(index), &PatchParams::default(), patch).await.map(drop) }
+            async move {
+                loop {
+                    match api.patch_status(&agent_name(index), &PatchParams::default(), patch).await {
+                        Err(kube::Error::Api(status)) if status.code == 404 => sleep(Duration::from_millis(100)).await,
+                        end => return end.map(drop),
+                    }
+                }
+            }
         };
         Ok(stream::iter(0..count).map(make).buffer_unordered(AT_ONCE).try_collect().await?)
     }

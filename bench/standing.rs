@@ -14,8 +14,7 @@ pub(crate) async fn measure(cluster: &Cluster, arguments: &Arguments) -> anyhow:
         if resident.is_empty() {
             resident.push((0, manager.resident()?));
         }
-        tokio::try_join!(cluster.create_agents(OPERATED, size), complete(cluster, OPERATED, size))?;
-        cluster.make_available(size).await?;
+        tokio::try_join!(cluster.create_agents(OPERATED, size), complete(cluster, OPERATED, size), cluster.make_available(size))?;
         manager.settle().await?;
         table::part("Requests to the API server at rest");
         idle::measure(&manager, size, arguments.rest).await?;
