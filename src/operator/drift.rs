@@ -60,10 +60,15 @@ pub(crate) fn fingerprint(labels: &impl Hash, annotations: &impl Hash, owners: &
 pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value, except: &[&str]) -> Vec<String> {
     let empty = Map::new();
     let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(ours);
+    let others: Vec<_> = fields.iter().filter(|entry| !is_ours(entry) && entry.subresource.is_none()).filter_map(tree).collect();
+    let mut found = Vec::new();
+    // As with nearly all objects, of which there are many.
+    if others.is_empty() {
+        return found;
+    }
     let mut own = Map::new();
     fields.iter().filter(is_ours).filter_map(tree).for_each(|fields| merge(&mut own, fields));
-    let mut found = Vec::new();
-    for theirs in fields.iter().filter(|entry| !is_ours(entry) && entry.subresource.is_none()).filter_map(tree) {
+    for theirs in others {
         for (root, theirs) in theirs {
             if matches!(root.as_str(), "f:metadata" | "f:status" | "f:secrets" | "f:imagePullSecrets") {
                 continue;
