@@ -15,7 +15,7 @@ pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
 /// Idle connections are looked for this often and closed when idle for as long, so each goes after one to two of it.
 const IDLE: Duration = Duration::from_secs(40);
 /// An older connection is not used again, so that the server gets back what memory its process has gathered.
-const LIFETIME: Duration = Duration::from_secs(1800);
+const LIFETIME: Duration = Duration::from_mins(30);
 /// Between attempts to connect to a server that is about to start, or that has too many connections.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
