@@ -6,7 +6,6 @@
 //! trip, and sets its limits itself.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +13,12 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Postgres, SqlSafeStr, SqlStr};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Postgres, SqlSafeStr, SqlStr};
 use url::Url;
 
 use crate::Fault;
-use crate::pool::{Pool, Pooled};
+use crate::pool::Pool;
+pub(crate) use crate::pool::Work;
 
 /// How long one statement may take, told to the server, and where it looks for what a statement names: not in public,
 /// where many a server lets everybody create operators, which would be run with our login's rights. What is ours is
@@ -180,7 +180,7 @@ impl Door {
             drop(rows);
             match end {
                 Ok(_) => {
-                    work.connection.put_back();
+                    work.put_back();
                     return Ok(answer);
                 }
                 Err(error) if dead < self.most && is_dead(&error) => (dead, answer) = (dead + 1, none()),
@@ -212,7 +212,7 @@ impl Door {
             drop(rows);
             match end {
                 Ok(_) => {
-                    work.connection.put_back();
+                    work.put_back();
                     return Ok(answer);
                 }
                 Err(error) if dead < self.most && is_dead(&error) => dead += 1,
@@ -223,7 +223,7 @@ impl Door {
 
     /// A connection. Whether one that was idle still lives, the first question tells, which is asked anew if not.
     async fn reach(&self) -> Result<Work, Fault> {
-        Ok(Work { connection: self.pool.acquire().await? })
+        Ok(self.pool.acquire().await?)
     }
 
     pub(crate) async fn begin(&self) -> Result<Work, Fault> {
@@ -254,33 +254,6 @@ fn is_dead(error: &sqlx::Error) -> bool {
         // It was told to end, or has lost another of its processes.
         sqlx::Error::Database(error) => matches!(error.code().as_deref(), Some("57P01" | "57P02")),
         _ => false,
-    }
-}
-
-/// One transaction. Unless it is committed, its connection is closed.
-pub(crate) struct Work {
-    connection: Pooled,
-}
-
-impl Work {
-    pub(crate) async fn commit(mut self) -> Result<(), Fault> {
-        self.execute(sqlx::raw_sql("COMMIT")).await?;
-        self.connection.put_back();
-        Ok(())
-    }
-}
-
-impl Deref for Work {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.connection
-    }
-}
-
-impl DerefMut for Work {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.connection
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, Error, PgConnection};
+use sqlx::{ConnectOptions, Connection, Error, Executor, PgConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
+
+use crate::Fault;
 
 /// How long a transaction waits for a connection, the making of it included.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
@@ -50,7 +52,7 @@ impl Pool {
         &self.settings
     }
 
-    pub(crate) async fn acquire(&self) -> Result<Pooled, Error> {
+    pub(crate) async fn acquire(&self) -> Result<Work, Error> {
         timeout(ACQUIRE, async {
             let place = self.places.clone().acquire_owned().await.map_err(|_| Error::PoolClosed)?;
             let idle = lock(&self.idle).connections.pop();
@@ -58,7 +60,7 @@ impl Pool {
                 Some(idle) => (idle.connection, idle.made),
                 None => (self.connect().await?, Instant::now()),
             };
-            Ok(Pooled { connection, made, idle: self.idle.clone(), _place: place })
+            Ok(Work { connection, made, idle: self.idle.clone(), _place: place })
         })
         .await
         .unwrap_or(Err(Error::PoolTimedOut))
@@ -82,17 +84,23 @@ fn may_soon_accept(error: &Error) -> bool {
     }
 }
 
-/// A connection in use. Dropped, it is closed: a caller that gave up in the middle of a question leaves answers behind that nobody
-/// should wait for.
-pub(crate) struct Pooled {
+/// One transaction, and its connection. Unless it is committed, the connection is closed: a caller that gave up in the middle of a
+/// question leaves answers behind that nobody should wait for.
+pub(crate) struct Work {
     connection: PgConnection,
     made: Instant,
     idle: Arc<Mutex<Idle>>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Pooled {
-    /// Keeps it for the next transaction.
+impl Work {
+    pub(crate) async fn commit(mut self) -> Result<(), Fault> {
+        self.execute(sqlx::raw_sql("COMMIT")).await?;
+        self.put_back();
+        Ok(())
+    }
+
+    /// Keeps the connection for the next transaction. This one has ended well.
     pub(crate) fn put_back(self) {
         let since = Instant::now();
         if since - self.made >= LIFETIME {
@@ -107,7 +115,7 @@ impl Pooled {
     }
 }
 
-impl Deref for Pooled {
+impl Deref for Work {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -115,7 +123,7 @@ impl Deref for Pooled {
     }
 }
 
-impl DerefMut for Pooled {
+impl DerefMut for Work {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.connection
     }
