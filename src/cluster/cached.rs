@@ -8,13 +8,11 @@ use std::io::{self, Write};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use serde::Serialize;
 use slipway_api::Agent;
 
-/// A resource of ours, or the reason why the API server's JSON does not parse as one.
-pub type Guarded<K> = DeserializeGuard<K>;
+use crate::guarded::Guarded;
 
 /// The largest object, as JSON without unread metadata: three times the size of the largest environment variable of an agent, as an
 /// Agent with a canary has two prompts.
@@ -87,7 +85,7 @@ pub fn trimmed<K: Resource + Serialize>(mut object: Guarded<K>) -> Guarded<K> {
     let error = format!("the object has {size} bytes; at most {MAX_BYTES} are possible");
     let mut metadata = std::mem::take(object.meta_mut());
     (metadata.labels, metadata.annotations) = (None, None);
-    DeserializeGuard(Err(InvalidObject { error, metadata }))
+    Guarded(Err(InvalidObject { error, metadata }))
 }
 
 /// Removes the metadata that nothing here reads.
@@ -148,7 +146,7 @@ mod tests {
         burdened.annotations_mut().insert("zz.slipway.dev/long".to_owned(), "x".repeat(MAX_VALUE_BYTES + 1));
         burdened.labels_mut().insert("other".to_owned(), "x".to_owned());
         burdened.finalizers_mut().push("example.com/finalizer".to_owned());
-        let kept = CachedAgent::from(DeserializeGuard(Ok(burdened)));
+        let kept = CachedAgent::from(Guarded(Ok(burdened)));
         assert_eq!(serde_json::to_value(kept.agent().unwrap()).unwrap(), serde_json::to_value(agent).unwrap());
         assert_eq!((kept.generation, kept.is_readable()), (Some(3), true));
         assert_eq!(*kept.policies, [Box::from("gp_p")]);
@@ -192,7 +190,7 @@ mod tests {
             "spec": {"name": "A", "framework": "custom", "podTemplate": {"affinity": affinity}},
         }))
         .unwrap();
-        let kept = CachedAgent::from(DeserializeGuard(Ok(agent)));
+        let kept = CachedAgent::from(Guarded(Ok(agent)));
         let invalid = kept.agent().unwrap_err();
         assert!(!kept.is_readable() && invalid.error.ends_with("at most 393216 are possible"), "{}", invalid.error);
         assert_eq!((invalid.metadata.uid.as_deref(), kept.generation), (Some("u"), Some(2)));
@@ -203,6 +201,6 @@ mod tests {
         let many: serde_json::Map<String, Value> = (0..3000).map(|at| (format!("agents.slipway.dev/l{at}"), json!("x"))).collect();
         let tool: Tool =
             serde_json::from_value(json!({"metadata": {"name": "t", "labels": many}, "spec": {"name": "t", "type": "builtin"}})).unwrap();
-        assert_eq!(trimmed(DeserializeGuard(Ok(tool))).labels().len(), MAX_LABELS);
+        assert_eq!(trimmed(Guarded(Ok(tool))).labels().len(), MAX_LABELS);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::controller::Failure;
-use crate::{Key, json};
+use crate::{Key, Object, json};
 
 #[derive(Debug, Error)]
 pub enum Error {
@@ -51,11 +51,11 @@ pub fn by(manager: &str) -> PatchParams {
 }
 
 /// Applies the status of an object of ours. Returns the written object, or none if it was deleted in the meantime.
-pub async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<Option<DynamicObject>, Error>
+pub async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<Option<Object>, Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
-    let api: Api<DynamicObject> = own_api::<K>(client, key);
+    let api: Api<Object> = own_api::<K>(client, key);
     let mut wanted = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
@@ -80,7 +80,7 @@ where
     }
 }
 
-async fn apply_status(api: &Api<DynamicObject>, name: &str, wanted: &Value, manager: &str) -> Result<DynamicObject, Error> {
+async fn apply_status(api: &Api<Object>, name: &str, wanted: &Value, manager: &str) -> Result<Object, Error> {
     Ok(api.patch_status(name, &PatchParams::apply(manager).force(), &Patch::Apply(&json::text(wanted)?)).await?)
 }
 
@@ -112,7 +112,7 @@ where
     }
 }
 
-fn own_api<K: Resource<DynamicType = ()>>(client: &Client, key: &Key) -> Api<DynamicObject> {
+fn own_api<K: Resource<DynamicType = ()>>(client: &Client, key: &Key) -> Api<Object> {
     let resource = kube::api::ApiResource::erase::<K>(&());
     if key.namespace.is_empty() {
         Api::all_with(client.clone(), &resource)

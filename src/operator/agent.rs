@@ -27,14 +27,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::{Agent, GuardrailPolicy, Skill, Team, Tool, Track, labels};
-use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::references::Kind;
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, Object, write};
 use slipway_release::gate;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -237,7 +235,7 @@ impl Registered for Controller {
         }
     }
 
-    fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
+    fn desired(&self, owner: &Key, kind: ChildKind, live: &Object) -> Option<Value> {
         desired(&self.context, owner, kind, live.metadata.name.as_deref()?)
     }
 

@@ -25,10 +25,10 @@ use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use slipway_api::condition::Finding;
 use slipway_api::guardrail_policy::{PolicyViolations, Violator};
 use slipway_api::{EvaluationRun, Ingestion, Integration, KnowledgeBase, Team, Tool};
-use slipway_cluster::cached::{CachedAgent, Guarded};
+use slipway_cluster::cached::CachedAgent;
 use slipway_cluster::references::References;
 use slipway_cluster::watch::Readiness;
-use slipway_cluster::{Cache, Key};
+use slipway_cluster::{Cache, Guarded, Key};
 use slipway_release::Artifact;
 
 use canary::Reading;

@@ -2,15 +2,15 @@
 //! to the caches, as the API server's answer is what a watch is about to report.
 
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::{PartialObjectMeta, Status};
 use serde_json::{Value, json};
 use slipway_api::labels;
-use slipway_cluster::Key;
 use slipway_cluster::json::{hash, long_key, text};
 use slipway_cluster::metrics::ByController;
 use slipway_cluster::quota;
 use slipway_cluster::write::{Error, by};
+use slipway_cluster::{Key, Object};
 
 use crate::caches::ChildKind;
 use crate::caches::child::{Child, is_labelled};
@@ -42,7 +42,7 @@ pub(crate) enum Outcome {
 }
 
 /// The API of one kind, in a namespace or (with an empty one) over all.
-pub(crate) fn api(context: &Context, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
+pub(crate) fn api(context: &Context, kind: ChildKind, namespace: &str) -> Api<Object> {
     let resource = kind.resource();
     if namespace.is_empty() {
         Api::all_with(context.client.clone(), &resource)
@@ -117,7 +117,7 @@ pub(crate) async fn apply(
 
 /// Takes note of the API server's answer to a write, after which the object is as `wanted`. Where the watch has been faster
 /// and has told of a later change or of the end, that counts, and the answer is no news.
-pub(crate) fn written(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
+pub(crate) fn written(context: &Context, kind: ChildKind, key: Key, object: &mut Object, wanted: u64) {
     object.types = Some(kind.types());
     let child = Child::written(object, wanted);
     let (uid, version) = (child.uid.clone(), child.resource_version);
@@ -147,7 +147,7 @@ pub(crate) fn reason_of_refusal(why: &str) -> &'static str {
 
 /// Makes an object if there is none of that name; `None` when there is one, whosever it may be. Field ownership is
 /// the same as after any other apply, because the book of it leaves resource versions out.
-async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
+async fn create(api: &Api<Object>, name: &str, desired: &Value, manager: &str) -> Result<Option<Object>, kube::Error> {
     let mut fresh = desired.clone();
     fresh["metadata"]["resourceVersion"] = json!(NOTHING_THERE);
     // Quotas themselves are not counted.
@@ -163,7 +163,7 @@ async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: 
 }
 
 /// Ours is what we control, and what nobody controls that we have written: its owner reference was taken away.
-fn is_ours(object: &PartialObjectMeta<DynamicObject>, owner: &str, manager: &str) -> bool {
+fn is_ours(object: &PartialObjectMeta<Object>, owner: &str, manager: &str) -> bool {
     match object.owner_references().iter().find(|reference| reference.controller == Some(true)) {
         Some(controller) => controller.uid == owner,
         None => object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager)),
@@ -171,7 +171,7 @@ fn is_ours(object: &PartialObjectMeta<DynamicObject>, owner: &str, manager: &str
 }
 
 /// A namespace that bears the team's label but has no owner was made for the team by an admin, who alone may set it.
-fn is_offered(object: &PartialObjectMeta<DynamicObject>, desired: &Value) -> bool {
+fn is_offered(object: &PartialObjectMeta<Object>, desired: &Value) -> bool {
     let wanted = desired["metadata"]["labels"][labels::TEAM].as_str();
     desired["kind"] == "Namespace"
         && object.owner_references().is_empty()
@@ -180,14 +180,7 @@ fn is_offered(object: &PartialObjectMeta<DynamicObject>, desired: &Value) -> boo
 
 /// Applies `desired`, and takes out what others have added where only we may. Where the API server finds that
 /// what is there cannot be mended step by step, it is replaced.
-async fn send(
-    api: &Api<DynamicObject>,
-    kind: ChildKind,
-    name: &str,
-    desired: &Value,
-    manager: &str,
-    exists: bool,
-) -> Result<DynamicObject, kube::Error> {
+async fn send(api: &Api<Object>, kind: ChildKind, name: &str, desired: &Value, manager: &str, exists: bool) -> Result<Object, kube::Error> {
     let refused = match merge(api, name, desired, manager).await {
         Err(kube::Error::Api(status)) if exists && status.code == 422 => status,
         other => return other,
@@ -204,7 +197,7 @@ async fn send(
     merge(api, name, desired, manager).await
 }
 
-async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<DynamicObject, kube::Error> {
+async fn merge(api: &Api<Object>, name: &str, desired: &Value, manager: &str) -> Result<Object, kube::Error> {
     let body = text(desired).map_err(kube::Error::SerdeError)?;
     let object = api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await?;
     let additions = drift::additions(object.managed_fields(), manager, &object.data, drift::of_others(desired));
@@ -226,7 +219,7 @@ fn outrun(error: kube::Error) -> kube::Error {
 }
 
 /// What takes these out, unless the object has changed since.
-fn without(object: &DynamicObject, paths: &[String]) -> Result<Patch<()>, kube::Error> {
+fn without(object: &Object, paths: &[String]) -> Result<Patch<()>, kube::Error> {
     let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()})];
     steps.extend(paths.iter().map(|path| json!({"op": "remove", "path": path})));
     serde_json::from_value(Value::Array(steps)).map(Patch::Json).map_err(kube::Error::SerdeError)

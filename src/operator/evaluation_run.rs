@@ -28,14 +28,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DynamicObject, PartialObjectMeta};
+use kube::api::{Api, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::condition::{self, READY, RECONCILING, STALLED};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationRunStatus};
 use slipway_api::{Agent, AgentRelease, EvaluationRun, Track, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Key, Object, write};
 use slipway_evaluation::wire::{self, Report};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -123,7 +123,7 @@ impl Registered for Controller {
     }
 
     /// What a Job runs cannot be changed, so that there is nothing to compare.
-    fn desired(&self, _: &Key, _: ChildKind, _: &DynamicObject) -> Option<Value> {
+    fn desired(&self, _: &Key, _: ChildKind, _: &Object) -> Option<Value> {
         None
     }
 

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, Patch};
+use kube::api::{Api, Patch};
 use serde_json::{Value, json};
 use slipway_api::skill::{self, SKILL_FILE, SkillSpec};
 use slipway_api::{Skill, labels};
-use slipway_cluster::Key;
 use slipway_cluster::write::{Error, by};
+use slipway_cluster::{Key, Object};
 
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
@@ -91,7 +91,7 @@ pub(crate) async fn hold(context: &Context, of: &Key, digest: &str, owner: &Valu
 
 /// What such a ConfigMap should be: as it is, if it holds what its name says, and else nothing that there could be. None of any
 /// other ConfigMap.
-pub(crate) fn desired(of: &Key, live: &DynamicObject) -> Option<Value> {
+pub(crate) fn desired(of: &Key, live: &Object) -> Option<Value> {
     let name = live.metadata.name.as_deref()?;
     let digest = digest_of(name)?;
     let data = &live.data["data"];
@@ -128,7 +128,7 @@ fn annotations() -> Value {
 }
 
 /// The folder that a ConfigMap holds, if it is that of this digest and stays so.
-fn read(config_map: &DynamicObject, digest: &str) -> Option<SkillFolder> {
+fn read(config_map: &Object, digest: &str) -> Option<SkillFolder> {
     let stays = config_map.data["immutable"] == true && config_map.metadata.deletion_timestamp.is_none();
     let mut folder = folder(&config_map.data["data"]).filter(|folder| stays && skill::digest(folder) == digest)?;
     let text = folder.remove(SKILL_FILE)?;
@@ -142,7 +142,7 @@ fn folder(data: &Value) -> Option<BTreeMap<String, String>> {
 }
 
 /// Keeps the ConfigMap while this AgentRelease is there, and has the watch tell of it.
-async fn own(api: &Api<DynamicObject>, of: &Key, found: &DynamicObject, owner: &Value) -> Result<(), Error> {
+async fn own(api: &Api<Object>, of: &Key, found: &Object, owner: &Value) -> Result<(), Error> {
     let is_owned = found.owner_references().iter().any(|known| owner["uid"] == known.uid);
     let is_labelled = |skill: &String| covers(&labels_of(skill), &json!(found.labels()));
     let is_marked = found.labels().get(labels::SKILL).is_some_and(is_labelled) && covers(&annotations(), &json!(found.annotations()));
@@ -163,7 +163,7 @@ async fn own(api: &Api<DynamicObject>, of: &Key, found: &DynamicObject, owner: &
 mod tests {
     use super::*;
 
-    fn held(immutable: bool, change: impl FnOnce(&mut Value)) -> (String, DynamicObject) {
+    fn held(immutable: bool, change: impl FnOnce(&mut Value)) -> (String, Object) {
         let files = BTreeMap::from([("a/b_c.md".to_owned(), "x".to_owned())]);
         let spec = SkillSpec { name: "forms".into(), description: "d".into(), instructions: "Read.".into(), files, ..SkillSpec::default() };
         let data = spec.folder().into_iter().map(|(path, text)| (skill::key(&path), Value::String(text))).collect();

@@ -16,15 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::condition::{self, READY, RECONCILING, STALLED};
 use slipway_api::ingestion::{IngestionPhase, IngestionStatus};
 use slipway_api::{Ingestion, KnowledgeBase, Team, ids, labels};
-use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, Object, write};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -119,7 +117,7 @@ impl Registered for Controller {
     }
 
     /// What a Job runs cannot be changed, so that there is nothing to compare.
-    fn desired(&self, _: &Key, _: ChildKind, _: &DynamicObject) -> Option<Value> {
+    fn desired(&self, _: &Key, _: ChildKind, _: &Object) -> Option<Value> {
         None
     }
 

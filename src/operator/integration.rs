@@ -19,16 +19,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::condition::{self, READY, RECONCILING, STALLED};
 use slipway_api::integration::{IntegrationPhase, IntegrationStatus, secret_name};
 use slipway_api::worker::ProbeReply;
 use slipway_api::{Integration, Team, labels};
-use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, Object, write};
 use slipway_egress::Egress;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -132,7 +130,7 @@ impl Registered for Controller {
     }
 
     /// What a Job runs cannot be changed, so that there is nothing to compare.
-    fn desired(&self, _: &Key, _: ChildKind, _: &DynamicObject) -> Option<Value> {
+    fn desired(&self, _: &Key, _: ChildKind, _: &Object) -> Option<Value> {
         None
     }
 

@@ -181,8 +181,8 @@ pub(crate) async fn login(context: &Context, integration: &Integration) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
+    use slipway_cluster::Guarded;
 
     use super::*;
     use crate::caches::secret::SecretState;
@@ -192,7 +192,7 @@ mod tests {
         let status = json!({"observedGeneration": 1, "credentialKeys": ["token"], "credentials": "hash", "origin": origin});
         let integration = json!({"metadata": {"name": "metrics", "namespace": "team-a"}, "spec": spec, "status": status});
         let integration = serde_json::from_value(integration).unwrap();
-        caches.integrations.insert(Key::new("team-a", "metrics"), DeserializeGuard(Ok(integration)));
+        caches.integrations.insert(Key::new("team-a", "metrics"), Guarded(Ok(integration)));
         caches
     }
 

@@ -80,10 +80,9 @@ impl Known {
 mod tests {
     use std::sync::Mutex;
 
-    use kube::api::DynamicObject;
     use serde_json::json;
-    use slipway_cluster::Key;
     use slipway_cluster::controller::Phase;
+    use slipway_cluster::{Key, Object};
     use tokio::sync::watch;
     use tokio::task::JoinHandle;
 
@@ -133,7 +132,7 @@ mod tests {
         assert_eq!((heard(), known.watches.len()), (vec![Change::Kinds], 1), "it is served now, and watched already");
 
         let body = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "helper", "uid": "u"}});
-        let object: DynamicObject = serde_json::from_value(body).unwrap();
+        let object: Object = serde_json::from_value(body).unwrap();
         context.caches.children(kind).insert(key.clone(), Child::look(&object, None, || None, ""));
         let objects = known.watches[0].clone();
         known.note(&context, false);

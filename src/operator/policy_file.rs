@@ -83,9 +83,9 @@ pub(crate) fn is_default(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
     use slipway_api::GuardrailPolicy;
+    use slipway_cluster::Guarded;
 
     use super::*;
 
@@ -95,7 +95,7 @@ mod tests {
         for (key, value) in more.as_object().unwrap() {
             whole[key] = value.clone();
         }
-        let object: DeserializeGuard<GuardrailPolicy> = serde_json::from_value(whole).unwrap();
+        let object: Guarded<GuardrailPolicy> = serde_json::from_value(whole).unwrap();
         (name.to_owned(), Arc::new(CachedPolicy::from(object)))
     }
 

@@ -4,11 +4,10 @@
 use std::sync::{Arc, OnceLock};
 
 use kube::ResourceExt;
-use kube::api::DynamicObject;
 use serde_json::Value;
-use slipway_cluster::Key;
 use slipway_cluster::controller::Phase;
 use slipway_cluster::references::Kind;
+use slipway_cluster::{Key, Object};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -73,7 +72,7 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    fn key(&self, object: &DynamicObject, name: String) -> Key {
+    fn key(&self, object: &Object, name: String) -> Key {
         Key::new(if self.is_namespaced { object.namespace().unwrap_or_default() } else { String::new() }, name)
     }
 }
@@ -94,7 +93,7 @@ pub(crate) trait Registered: Send + Sync {
     }
 
     /// What a child should be, if that can be said now. `live` is what it is. Asked in every replica; changes nothing.
-    fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
+    fn desired(&self, owner: &Key, kind: ChildKind, live: &Object) -> Option<Value> {
         let _ = (owner, kind, live);
         None
     }
@@ -125,7 +124,7 @@ impl Registry {
     }
 
     /// Who has made an object: its owner, or whom its label names if it lost that.
-    pub(crate) fn owner(&self, kind: ChildKind, object: &DynamicObject) -> Option<(&dyn Registered, &'static Maker, Key)> {
+    pub(crate) fn owner(&self, kind: ChildKind, object: &Object) -> Option<(&dyn Registered, &'static Maker, Key)> {
         let makers = || {
             let with_makers = self.all().iter().filter_map(|registered| Some((&**registered, registered.maker()?)));
             with_makers.filter(|(_, maker)| maker.children.contains(&kind))

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY};
@@ -12,7 +12,7 @@ use slipway_api::skill::{self, SkillPhase};
 use slipway_api::{Skill, SkillStatus, Team, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Key, Object, write};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -63,7 +63,7 @@ impl Registered for Controller {
         Some(&MAKER)
     }
 
-    fn desired(&self, owner: &Key, _: ChildKind, live: &DynamicObject) -> Option<Value> {
+    fn desired(&self, owner: &Key, _: ChildKind, live: &Object) -> Option<Value> {
         desired(&self.context, owner, live)
     }
 
@@ -162,7 +162,7 @@ async fn lay_out(context: &Context, skill: &Skill) -> Result<Result<(), Conditio
 
 /// What a Skill's ConfigMap should be, if that can be said now. The texts are those that `live` has, if they are the right
 /// ones, else none that there could be.
-fn desired(context: &Context, key: &Key, live: &DynamicObject) -> Option<Value> {
+fn desired(context: &Context, key: &Key, live: &Object) -> Option<Value> {
     if let Some(held) = held_skill::desired(key, live) {
         return Some(held);
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus, Secret};
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET};
@@ -22,7 +22,7 @@ use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, GuardrailPolicy, Integration, KnowledgeBase, Team, TeamStatus, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Key, Object, write};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -115,7 +115,7 @@ impl Registered for Controller {
     }
 
     /// A Team has a score of children at most and several of a kind, so that all are built to find one.
-    fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
+    fn desired(&self, owner: &Key, kind: ChildKind, live: &Object) -> Option<Value> {
         let name = live.metadata.name.as_deref()?;
         let all = desired(self, owner)?;
         all.into_iter().find(|(of, body)| *of == kind && body["metadata"]["name"] == name).map(|(_, body)| body)

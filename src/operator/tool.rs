@@ -15,10 +15,9 @@ use kube::Resource;
 use slipway_api::condition::{self, Finding, READY};
 use slipway_api::tool::{ToolPhase, ToolSpec};
 use slipway_api::{Integration, Tool, ToolStatus};
-use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{self, Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, write};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -210,7 +209,6 @@ fn events(before: &ToolStatus, now: &ToolStatus) -> Vec<EventSpec> {
 #[cfg(test)]
 mod tests {
     use futures::StreamExt;
-    use kube::core::DeserializeGuard;
     use slipway_cluster::references::Kind;
 
     use super::*;
@@ -226,7 +224,7 @@ mod tests {
             ("team-b", "there", "metrics"),
         ] {
             let yaml = format!("{{metadata: {{name: {name}}}, spec: {{name: t, type: http, endpoint: /x, integration: {integration}}}}}");
-            controller.context.caches.tools.insert(Key::new(namespace, name), DeserializeGuard(Ok(serde_yaml::from_str(&yaml).unwrap())));
+            controller.context.caches.tools.insert(Key::new(namespace, name), Guarded(Ok(serde_yaml::from_str(&yaml).unwrap())));
         }
         let requested = controller.requests.open();
         controller.changed(&Change::Object(Kind::of::<Integration>(), Key::new("team-a", "metrics")));

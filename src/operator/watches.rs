@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::api::{Api, DynamicObject};
+use kube::api::Api;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::{labels, platform};
-use slipway_cluster::cached::{Cached, Guarded};
+use slipway_cluster::cached::Cached;
 use slipway_cluster::references::Kind;
 use slipway_cluster::watch::{WatchEvent, follow, namespaced};
-use slipway_cluster::{Cache, Key};
+use slipway_cluster::{Cache, Guarded, Key, Object};
 use tokio::task::AbortHandle;
 
 use crate::caches::child::{Child, version};
@@ -72,7 +72,7 @@ pub(crate) fn objects<K, T>(
     });
 }
 
-fn dynamic(context: &Context, kind: ChildKind, scope: Option<&str>) -> Api<DynamicObject> {
+fn dynamic(context: &Context, kind: ChildKind, scope: Option<&str>) -> Api<Object> {
     children::api(context, kind, scope.unwrap_or_default())
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn namespaces(context: &Arc<Context>) {
         let api = dynamic(&context, ChildKind::Namespace, None);
         let children = context.caches.children(ChildKind::Namespace);
         let changed = |namespace: &str| context.registry.publish(&Change::Namespace(namespace.to_owned()));
-        let hear = |heard: WatchEvent<DynamicObject>| {
+        let hear = |heard: WatchEvent<Object>| {
             let mut gone = Vec::new();
             match heard {
                 WatchEvent::Seen(key, mut object) => {
@@ -127,7 +127,7 @@ fn secrets(context: &Arc<Context>, namespace: String) -> AbortHandle {
         let (caches, children) = (&context.caches, context.caches.children(ChildKind::Secret));
         let api = dynamic(&context, ChildKind::Secret, Some(&namespace));
         let changed = |key: Key| context.registry.publish(&Change::Object(Kind::of::<Secret>(), key));
-        let hear = |heard: WatchEvent<DynamicObject>| match heard {
+        let hear = |heard: WatchEvent<Object>| match heard {
             WatchEvent::Seen(key, mut object) => {
                 let typed = serde_json::to_value(&*object).and_then(serde_json::from_value::<Secret>);
                 let Ok(secret) = typed else { return };
@@ -202,7 +202,7 @@ pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<St
         let selector = format!("{}={}", labels::MANAGED_BY, labels::OPERATOR);
         let api = dynamic(&context, kind, scope.as_deref());
         let cache = context.caches.children(kind);
-        let hear = |heard: WatchEvent<DynamicObject>| match heard {
+        let hear = |heard: WatchEvent<Object>| match heard {
             WatchEvent::Seen(key, mut object) => note(&context, kind, key, &mut object),
             WatchEvent::Gone(key, object) => {
                 cache.forget(&key, version(&object));
@@ -230,7 +230,7 @@ async fn sources_known(caches: &Caches) {
 }
 
 /// Takes note of an object of ours that a watch told of, and tells its owner if that changes anything.
-fn note(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject) {
+fn note(context: &Context, kind: ChildKind, key: Key, object: &mut Object) {
     // Items of a list come without their type.
     object.types = Some(kind.types());
     let cache = context.caches.children(kind);
@@ -267,7 +267,7 @@ fn note(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject
     }
 }
 
-fn tell_owner(context: &Context, kind: ChildKind, object: &DynamicObject) {
+fn tell_owner(context: &Context, kind: ChildKind, object: &Object) {
     if let Some((_, maker, owner)) = context.registry.owner(kind, object) {
         context.registry.publish(&Change::Child(maker.kind, owner));
     }
@@ -328,7 +328,7 @@ mod tests {
             Some(&MAKER)
         }
 
-        fn desired(&self, _: &Key, _: ChildKind, _: &DynamicObject) -> Option<Value> {
+        fn desired(&self, _: &Key, _: ChildKind, _: &Object) -> Option<Value> {
             *self.built.lock().unwrap() += 1;
             Some(desired())
         }
@@ -342,7 +342,7 @@ mod tests {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a-config"}, "data": {"A": "1"}})
     }
 
-    fn live(version: u64, data: &Value) -> DynamicObject {
+    fn live(version: u64, data: &Value) -> Object {
         let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": "a", "uid": "u", "controller": true});
         let metadata = json!({"name": "a-config", "namespace": "team-a", "uid": "c", "resourceVersion": version.to_string(), "ownerReferences": [owner]});
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})).unwrap()

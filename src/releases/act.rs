@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, AgentSpec, condition, labels};
-use slipway_cluster::Key;
+use slipway_cluster::{Key, Object};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota;
 use slipway_cluster::write;
@@ -222,12 +222,12 @@ async fn record(context: &Context, key: &Key, agent: &Agent, draft: Draft) -> Re
 async fn show_release(context: &Context, key: &Key, agent: &Agent, past: &AgentHistory, version: u64) -> Result<Done, Error> {
     let Some(line) = past.versions.get(&version) else { return Ok(Done::default()) };
     let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
+    let api: Api<Object> = Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let mut taken = None;
     for name in projection::names(agent, version, line) {
         let body = projection::release(agent, &name, version, line);
-        let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
+        let object: Object = serde_json::from_value(body).map_err(write::Error::from)?;
         let was_known = context.shown(key).iter().any(|shown| shown.name == name);
         match quota::retry_on_quota_conflict(|| api.create(&params, &object)).await {
             Ok(made) => {
@@ -264,7 +264,7 @@ pub(super) async fn mark(context: &Context, key: &Key, name: &str, status: &Agen
     Ok(Done::default())
 }
 
-fn note(context: &Context, object: DynamicObject) -> Result<Shown, Error> {
+fn note(context: &Context, object: Object) -> Result<Shown, Error> {
     let release: AgentRelease = serde_json::to_value(object).and_then(serde_json::from_value).map_err(write::Error::from)?;
     Ok(context.note(&release))
 }

@@ -15,12 +15,12 @@ use slipway_api::{
     Agent, AgentRelease, AgentReleaseStatus, AgentSpec, EvaluationRun, Integration, KnowledgeBase, Skill, Tool, Track, labels,
 };
 use slipway_cluster::Key;
-use slipway_cluster::cached::{CachedAgent, Guarded};
+use slipway_cluster::cached::CachedAgent;
 use slipway_cluster::controller::Requests;
 use slipway_cluster::event::Events;
 use slipway_cluster::references::{Kind as ObjectKind, References as ReferenceIndex};
 use slipway_cluster::watch::{Readiness, WatchEvent, follow, namespaced, scopes};
-use slipway_cluster::{Cache, Metrics, Tasks};
+use slipway_cluster::{Cache, Guarded, Metrics, Tasks};
 use slipway_state::history::History;
 use tokio::time::Instant;
 

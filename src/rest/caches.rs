@@ -4,11 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::core::{ApiResource, DeserializeGuard, NamespaceResourceScope};
+use kube::core::{ApiResource, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_cluster::watch::{Readiness, WatchEvent, follow};
-use slipway_cluster::{Cache, Tasks};
+use slipway_cluster::{Cache, Guarded, Tasks};
 
 use crate::access::Caller;
 use crate::agents;
@@ -79,7 +79,7 @@ impl Caches {
     fn follow<K, T>(
         self: &Arc<Self>,
         tasks: &Tasks,
-        api: Api<DeserializeGuard<K>>,
+        api: Api<Guarded<K>>,
         scope: Option<String>,
         part: fn(&Self) -> &ListCache<T>,
         item: fn(&K) -> Option<ListEntry<T>>,
@@ -144,7 +144,7 @@ struct CacheUpdater<'a, T> {
 
 impl<T> CacheUpdater<'_, T> {
     /// An object that does not fit its schema is not listed; a read of it reports why.
-    fn hear<K: Resource>(&mut self, heard: WatchEvent<DeserializeGuard<K>>, item: fn(&K) -> Option<ListEntry<T>>) {
+    fn hear<K: Resource>(&mut self, heard: WatchEvent<Guarded<K>>, item: fn(&K) -> Option<ListEntry<T>>) {
         match heard {
             WatchEvent::Listing => self.listing = Some(0),
             WatchEvent::Seen(key, object) => {
@@ -200,10 +200,10 @@ mod tests {
 
     use super::*;
 
-    fn seen(name: &str, version: u64) -> WatchEvent<DeserializeGuard<Agent>> {
+    fn seen(name: &str, version: u64) -> WatchEvent<Guarded<Agent>> {
         let metadata = json!({"name": name, "namespace": "team-a", "resourceVersion": version.to_string()});
         let agent: Agent = serde_json::from_value(json!({"metadata": metadata, "spec": {"name": name, "framework": "custom"}})).unwrap();
-        WatchEvent::Seen(Key::new("team-a", name), Box::new(DeserializeGuard(Ok(agent))))
+        WatchEvent::Seen(Key::new("team-a", name), Box::new(Guarded(Ok(agent))))
     }
 
     #[test]

@@ -196,7 +196,7 @@ pub(super) async fn keep(agent: &Agent, context: &Context) -> Result<Applied, wr
 #[cfg(test)]
 mod tests {
     use futures::StreamExt;
-    use kube::api::DynamicObject;
+    use slipway_cluster::Object;
 
     use super::*;
     use crate::caches::child::Child;
@@ -225,7 +225,7 @@ mod tests {
         let mut object = wanted.clone();
         object["status"] =
             json!({"observedGeneration": 2, "replicas": total, "updatedReplicas": updated, "readyReplicas": 1, "availableReplicas": 1});
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let object: Object = serde_json::from_value(object).unwrap();
         let child = Child::look(&object, None, || Some(wanted), "us");
         controller.context.caches.children(ChildKind::Deployment).insert(Key::new("team-a", name), child);
     }

@@ -68,11 +68,10 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
 
-    use kube::api::DynamicObject;
     use kube::client::Body;
-    use kube::core::DeserializeGuard;
     use kube::{Client, ResourceExt};
     use slipway_api::{AgentStatus, EvaluationRun};
+    use slipway_cluster::{Guarded, Object};
 
     use super::*;
     use crate::agent::pin::tests::{agent_of, artifact_of, release_of};
@@ -110,7 +109,7 @@ mod tests {
     /// The caches have the candidate's Deployment, and this number of its pods can be used.
     fn has_pods(context: &Context, available: i32) {
         let owner = json!({"apiVersion": "v1", "kind": "Agent", "name": "helper", "uid": "u", "controller": true});
-        let deployment: DynamicObject = serde_json::from_value(json!({
+        let deployment: Object = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": CANDIDATE, "ownerReferences": [owner]},
             "spec": {"replicas": 1},
@@ -184,10 +183,10 @@ mod tests {
         let wanted = gate::run_spec(&held.release.name, None, &held.release.artifact);
         let mut other: EvaluationRun = serde_json::from_value(run::object(&agent, &held.run, &owner(&held.release), &wanted)).unwrap();
         let runs = &context.caches.evaluation_runs;
-        runs.insert(Key::new("team-a", &held.run), DeserializeGuard(Ok(other.clone())));
+        runs.insert(Key::new("team-a", &held.run), Guarded(Ok(other.clone())));
         assert!(told(&agent, Outcome::Unchanged).await.is_empty(), "it is there");
         other.spec.release = None;
-        runs.insert(Key::new("team-a", &held.run), DeserializeGuard(Ok(other)));
+        runs.insert(Key::new("team-a", &held.run), Guarded(Ok(other)));
         assert_eq!(told(&agent, Outcome::Unchanged).await, [format!("DELETE {}", held.run)]);
         agent.spec.suspend = true;
         assert!(told(&agent, Outcome::Unchanged).await.is_empty(), "a stopped agent is not evaluated");

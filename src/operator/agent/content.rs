@@ -53,9 +53,9 @@ fn resolved(agent: &Agent, context: &Context) -> Option<Resolved> {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::json;
     use slipway_api::{Integration, KnowledgeBase, Tool};
+    use slipway_cluster::Guarded;
     use slipway_release::gate;
 
     use super::*;
@@ -73,11 +73,11 @@ mod tests {
             let text = format!("{{metadata: {{name: t}}, spec: {{name: t, type: http, endpoint: '{endpoint}', enabled: {enabled}}}}}");
             serde_yaml::from_str(&text).unwrap()
         };
-        let give = |tool: Tool| context.caches.tools.insert(Key::new("team-a", "t"), DeserializeGuard(Ok(tool)));
+        let give = |tool: Tool| context.caches.tools.insert(Key::new("team-a", "t"), Guarded(Ok(tool)));
         give(tool("https://a", true));
         assert_eq!(key(&asked), None, "nor is its knowledge base");
         let base: KnowledgeBase = serde_yaml::from_str("{metadata: {name: docs}, spec: {name: D}}").unwrap();
-        context.caches.knowledge_bases.insert(Key::new("team-a", "docs"), DeserializeGuard(Ok(base)));
+        context.caches.knowledge_bases.insert(Key::new("team-a", "docs"), Guarded(Ok(base)));
         let first = key(&asked).unwrap();
         assert_eq!(
             key(&of("overrides: {knowledgeBases: [kb_docs]}, version: canary")),
@@ -102,7 +102,7 @@ mod tests {
             let spec: serde_json::Value = serde_yaml::from_str(&format!("{{name: I, {of}}}")).unwrap();
             let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec, "status": status});
             let integration: Integration = serde_json::from_value(whole).unwrap();
-            context.caches.integrations.insert(Key::new("team-a", name), DeserializeGuard(Ok(integration)));
+            context.caches.integrations.insert(Key::new("team-a", name), Guarded(Ok(integration)));
         };
         let llm = |url: &str| give("llm", &format!("openai: {{baseUrl: '{url}'}}"), url);
         let metrics = |url: &str| give("metrics", &format!("prometheus: {{url: '{url}'}}"), url);
@@ -111,7 +111,7 @@ mod tests {
         let artifact = || canary_artifact(&agent, &context);
         let tool: Tool =
             serde_yaml::from_str("{metadata: {name: t}, spec: {name: t, type: http, endpoint: /q, integration: metrics}}").unwrap();
-        context.caches.tools.insert(Key::new("team-a", "t"), DeserializeGuard(Ok(tool)));
+        context.caches.tools.insert(Key::new("team-a", "t"), Guarded(Ok(tool)));
         llm("https://llm.example/v1");
         assert_eq!(artifact(), None, "the Tool has no server yet");
         metrics("https://p.example");

@@ -4,11 +4,11 @@
 //! [`is_primary_ready`] and [`replicas_elsewhere`] say what is built then. [`read`] looks at the primary, and [`bring`] gives it what
 //! waits for no rollout: Secrets that have changed, how many pods the agent has, and that it is stopped.
 
-use kube::api::{DynamicObject, Patch};
+use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 use slipway_api::{Agent, Track, labels};
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Key, Object, write};
 
 use super::MANAGER;
 use super::resolve::Resolved;
@@ -74,7 +74,7 @@ pub(super) async fn read(agent: &Agent, context: &Context) -> Result<(), write::
 }
 
 /// A Deployment that a Canary of Flagger's owns, and that stays.
-fn primary(object: &DynamicObject) -> Option<Primary> {
+fn primary(object: &Object) -> Option<Primary> {
     let is_canary = |kind: &str, version: &str| kind == "Canary" && version.starts_with("flagger.app/");
     let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true))?;
     if !is_canary(&owner.kind, &owner.api_version) || object.meta().deletion_timestamp.is_some() {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn there(context: &Context, kind: ChildKind, object: Value) {
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let object: Object = serde_json::from_value(object).unwrap();
         context.caches.children(kind).insert(key(), Child::look(&object, None, || None, ""));
     }
 

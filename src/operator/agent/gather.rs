@@ -8,9 +8,8 @@ use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::guardrail_policy::DEFAULT;
 use slipway_api::integration::ModelEndpoint;
 use slipway_api::{Agent, EvaluationRun, GuardrailPolicy, Integration, KnowledgeBase, Skill, Team, Tool, Track, ids};
-use slipway_cluster::Key;
-use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
+use slipway_cluster::{Guarded, Key};
 
 use super::flagger;
 use super::released_skills;

@@ -10,14 +10,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use kube::core::DeserializeGuard;
 use serde::Serialize;
 use serde_json::{Value, json};
 use slipway_api::integration::ModelEndpoint;
 use slipway_api::tool::ToolSpec;
 use slipway_api::{Agent, KnowledgeBase, KnowledgeBaseSpec, Tool, ids, labels};
-use slipway_cluster::cached::Guarded;
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, write};
 use slipway_release::digest;
 
 pub(super) use differs::Differs;
@@ -203,7 +201,7 @@ fn live(key: &Key, context: &Context) -> Option<Arc<Guarded<Tool>>> {
         }
         _ => None,
     };
-    Some(merged.map_or(tool, |merged| Arc::new(DeserializeGuard(Ok(merged)))))
+    Some(merged.map_or(tool, |merged| Arc::new(Guarded(Ok(merged)))))
 }
 
 /// Makes the ConfigMap; why not, where it cannot be.
@@ -317,7 +315,7 @@ fn as_kept(bases: &mut Bases, release: &Release, known: Option<&ReleasedTools>, 
         if let Some(spec) = spec {
             let mut kept = KnowledgeBase::new(name, spec);
             kept.metadata.namespace = Some(release.artifact.deployment.namespace.clone());
-            *base = Some(Arc::new(DeserializeGuard(Ok(kept))));
+            *base = Some(Arc::new(Guarded(Ok(kept))));
             differs.kept_bases.push(name.clone());
         } else {
             differs.lost_bases.push(name.clone());
@@ -355,5 +353,5 @@ fn as_released(key: &Key, spec: ToolSpec, now: Option<&Guarded<Tool>>) -> Arc<Gu
     tool.metadata.namespace = Some(key.namespace.clone());
     let now = now.and_then(|now| now.0.as_ref().ok()).filter(|now| now.spec.tools_digest.is_none());
     tool.status = now.and_then(|now| now.status.clone());
-    Arc::new(DeserializeGuard(Ok(tool)))
+    Arc::new(Guarded(Ok(tool)))
 }

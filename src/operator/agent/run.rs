@@ -1,11 +1,11 @@
 //! The evaluation runs that decide what an Agent runs: made once, and made again where another object of the same name was in the
 //! way.
 
-use kube::api::{Api, DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::{Agent, EvaluationRun, EvaluationRunSpec, labels};
-use slipway_cluster::{Key, quota, write};
+use slipway_cluster::{Key, Object, quota, write};
 use slipway_release::gate;
 
 use super::MANAGER;
@@ -20,7 +20,7 @@ pub(super) async fn make(
     context: &Context,
 ) -> Result<bool, write::Error> {
     let key = Key::of(agent);
-    let api: Api<DynamicObject> =
+    let api: Api<Object> =
         Api::namespaced_with(context.client.clone(), &key.namespace, &kube::api::ApiResource::erase::<EvaluationRun>(&()));
     if let Some(made) = context.caches.evaluation_runs.get(&Key::new(&key.namespace, name)) {
         if made.0.as_ref().is_ok_and(|made| gate::is_run_spec(&made.spec, wanted)) {
@@ -36,7 +36,7 @@ pub(super) async fn make(
             Err(error) => Err(error.into()),
         };
     }
-    let object: DynamicObject = serde_json::from_value(object(agent, name, owner, wanted))?;
+    let object: Object = serde_json::from_value(object(agent, name, owner, wanted))?;
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     match quota::retry_on_quota_conflict(|| api.create(&params, &object)).await {
         Ok(_) => Ok(true),

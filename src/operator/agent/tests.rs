@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
-use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -27,8 +26,8 @@ use serde_json::Value;
 use slipway_api::condition::TOOLS_AS_RELEASED;
 use slipway_api::guardrail_policy::DEFAULT;
 use slipway_api::{Agent, GuardrailPolicy, KnowledgeBase, Skill, Team, Tool, Track, contract, ids};
-use slipway_cluster::Key;
 use slipway_cluster::references::Kind;
+use slipway_cluster::{Guarded, Key};
 
 use super::gather::{self, Seen};
 use super::released_tools::Differs;
@@ -55,12 +54,12 @@ fn all<K: DeserializeOwned>(documents: &[Value], kind: &str) -> Vec<K> {
 
 /// Finds what an Agent names among `documents`, as gathering from the caches does.
 fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
-    fn named<K: Resource + Clone>(objects: &[K], name: &str) -> Option<Arc<DeserializeGuard<K>>> {
-        objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(DeserializeGuard(Ok(found.clone()))))
+    fn named<K: Resource + Clone>(objects: &[K], name: &str) -> Option<Arc<Guarded<K>>> {
+        objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(Guarded(Ok(found.clone()))))
     }
     fn folded(skills: &[Skill], name: &str) -> Option<Arc<CachedSkill>> {
         let found = skills.iter().find(|skill| skill.meta().name.as_deref() == Some(name))?;
-        Some(Arc::new(CachedSkill::from(DeserializeGuard(Ok(found.clone())))))
+        Some(Arc::new(CachedSkill::from(Guarded(Ok(found.clone())))))
     }
     let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
     let (skills, skill_names) = (all::<Skill>(documents, "Skill"), agent.spec.skills.iter().map(|reference| ids::skill_name(reference)));
@@ -68,13 +67,13 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
     let policies = all::<GuardrailPolicy>(documents, "GuardrailPolicy");
     let held = |name: &str| {
         let found = policies.iter().find(|policy| policy.meta().name.as_deref() == Some(name))?;
-        Some(Arc::new(CachedPolicy::from(DeserializeGuard(Ok(found.clone())))))
+        Some(Arc::new(CachedPolicy::from(Guarded(Ok(found.clone())))))
     };
     let named_policies = agent.spec.governance.iter().flat_map(|governance| &governance.policies).filter(|name| *name != DEFAULT);
     let policy_names = named_policies.map(|reference| ids::guardrail_policy_name(reference));
     let base_names = agent.spec.knowledge_bases.iter().map(|reference| ids::knowledge_base_name(reference));
     Seen {
-        team: teams.first().map(|team| (team.name_any(), Arc::new(DeserializeGuard(Ok(team.clone()))))),
+        team: teams.first().map(|team| (team.name_any(), Arc::new(Guarded(Ok(team.clone()))))),
         tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
         tool_faults: BTreeMap::new(),
         opened: BTreeSet::new(),
@@ -374,8 +373,8 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
         "{}---\nkind: Tool\nmetadata: {{name: t, namespace: team-a}}\nspec: {{name: t, type: mcp, mcpEndpoint: 'https://x', headersFrom: [{{name: A, secret: s, key: k}}]}}\n",
         agent("tools: [t], knowledgeBases: [kb_docs]")
     ));
-    context.caches.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
-    context.caches.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
+    context.caches.agents.insert(key("helper"), Guarded(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+    context.caches.tools.insert(key("t"), Guarded(Ok(all::<Tool>(&documents, "Tool").remove(0))));
     let named = || {
         let all = [
             (Kind::of::<Tool>(), "t"),
@@ -399,7 +398,7 @@ async fn a_change_reaches_the_agents_that_name_what_has_changed() {
     let caches = &controller.context.caches;
     for (name, tool) in [("one", "t"), ("two", "u")] {
         let documents = documents(&agent(&format!("tools: [{tool}]")).replace("name: helper", &format!("name: {name}")));
-        caches.agents.insert(key(name), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+        caches.agents.insert(key(name), Guarded(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
         caches.references.set(&key(name), [(Kind::of::<Tool>(), key(tool))].into());
     }
     for (change, expected) in [
@@ -430,14 +429,14 @@ async fn a_team_that_counts_its_agents_reconciles_none_of_them() {
     let caches = &controller.context.caches;
     let agent = all::<Agent>(&documents(&agent("")), "Agent").remove(0);
     let (helper, team) = (Key::of(&agent), Key::new("", "a"));
-    caches.agents.insert(helper, DeserializeGuard(Ok(agent)).into());
+    caches.agents.insert(helper, Guarded(Ok(agent)).into());
     for (generation, agents, leaving, requested) in
         [(1, 0, "", 1), (1, 1, "", 0), (1, 2, "", 0), (2, 2, "", 1), (2, 2, "deletionTimestamp: 2026-01-01T00:00:00Z, ", 1)]
     {
         let yaml = format!(
             "kind: Team\nmetadata: {{{leaving}name: a, generation: {generation}}}\nspec: {{name: A}}\nstatus: {{agents: {agents}}}\n"
         );
-        caches.teams.insert(team.clone(), DeserializeGuard(Ok(all::<Team>(&documents(&yaml), "Team").remove(0))));
+        caches.teams.insert(team.clone(), Guarded(Ok(all::<Team>(&documents(&yaml), "Team").remove(0))));
         let requests = controller.requests.open();
         controller.changed(&Change::Object(Kind::of::<Team>(), team.clone()));
         assert_eq!(controller.requests.depth(), requested, "{yaml}");

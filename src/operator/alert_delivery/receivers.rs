@@ -5,8 +5,7 @@ use std::sync::Arc;
 use kube::Resource;
 use slipway_api::Integration;
 use slipway_api::integration::{AlertSubscription, IntegrationType};
-use slipway_cluster::Key;
-use slipway_cluster::cached::Guarded;
+use slipway_cluster::{Guarded, Key};
 
 use crate::caches::Caches;
 

@@ -12,13 +12,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
-use kube::api::DynamicObject;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_api::{Integration, Team, worker};
-use slipway_cluster::Key;
+use slipway_cluster::{Guarded, Key, Object};
 use slipway_database::{AgentKey, AlertStage, NewDelivery, RaisedAlert};
 use slipway_peers::Postgres;
 use tokio::net::TcpListener;
@@ -159,8 +157,8 @@ impl World {
         }
         let context = context_with(cluster(address, script), tenancy);
         let team: Team = object(json!({"metadata": {"name": "a", "uid": TEAM_UID}, "spec": {"name": "A"}}));
-        context.caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(team)));
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        context.caches.teams.insert(Key::new("", "a"), Guarded(Ok(team)));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         let sign: Sign = Box::new(|audience| Some(format!("token of {audience}")));
         AlertDelivery::new(context, Some(Arc::new(sign)))
@@ -179,7 +177,7 @@ impl World {
             "status": {"observedGeneration": 1, "origin": "https://hook.example", "credentials": "hash", "credentialKeys": ["signing_secret"]}});
         slipway_peers::merge_patch(&mut whole, more.clone());
         let integration: Integration = object(whole);
-        self.caches().integrations.insert(Key::new("team-a", name), DeserializeGuard(Ok(integration)));
+        self.caches().integrations.insert(Key::new("team-a", name), Guarded(Ok(integration)));
     }
 
     fn caches(&self) -> &crate::caches::Caches {

@@ -5,11 +5,12 @@
 
 use k8s_openapi::api::apps::v1::DeploymentStatus;
 use k8s_openapi::api::batch::v1::JobStatus;
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use slipway_api::{Track, labels};
+use slipway_cluster::Object;
 use slipway_cluster::json::hash;
 
 use crate::drift;
@@ -104,7 +105,7 @@ pub(crate) struct DeploymentState {
 
 impl Child {
     /// Looks at `object`. What was `before` spares the comparison when nothing changed.
-    pub(crate) fn look(object: &DynamicObject, before: Option<&Self>, desired: impl FnOnce() -> Option<Value>, manager: &str) -> Self {
+    pub(crate) fn look(object: &Object, before: Option<&Self>, desired: impl FnOnce() -> Option<Value>, manager: &str) -> Self {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let owners: Vec<_> = meta.owner_references.iter().flatten().map(|owner| (&owner.uid, &owner.controller)).collect();
@@ -142,7 +143,7 @@ impl Child {
     }
 
     /// The API server's answer to a write, after which the object is as the desired one of this hash.
-    pub(crate) fn written(object: &DynamicObject, desired: u64) -> Self {
+    pub(crate) fn written(object: &Object, desired: u64) -> Self {
         Self { matches_hash: Some(desired), compared: true, ever_matched: true, ..Self::look(object, None, || None, "") }
     }
 }
@@ -157,19 +158,19 @@ pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
 }
 
 /// Whether the book of field managers says that the replicas are this one's.
-fn scales(object: &DynamicObject, manager: &str) -> bool {
+fn scales(object: &Object, manager: &str) -> bool {
     let entries = object.managed_fields().iter().filter(|entry| entry.manager.as_deref() == Some(manager));
     entries.filter_map(|entry| entry.fields_v1.as_ref()).any(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
 }
 
-fn selects_primary(object: &DynamicObject) -> bool {
+fn selects_primary(object: &Object) -> bool {
     let Some(selector) = object.data.get("spec").and_then(|spec| spec.get("selector")) else { return false };
     let of = |label: &str| selector.get(label).and_then(Value::as_str);
     of(labels::AGENT).is_some_and(|agent| of(labels::NAME) == Some(Track::primary(agent).as_str()))
 }
 
 /// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.
-fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
+fn matches(desired: &Value, object: &Object, manager: &str) -> bool {
     let fields = object.managed_fields();
     has_all_of(desired, object)
         && !drift::leftovers(fields, manager, desired)
@@ -177,7 +178,7 @@ fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
 }
 
 /// Whether `object` holds all of `desired`. Compared in parts, as a copy of the whole, with the book of field managers, takes longer.
-fn has_all_of(desired: &Value, object: &DynamicObject) -> bool {
+fn has_all_of(desired: &Value, object: &Object) -> bool {
     let ObjectMeta { name, namespace, uid, generation, resource_version, labels, annotations, finalizers, owner_references, .. } =
         &object.metadata;
     let mut metadata = json!({
@@ -197,16 +198,16 @@ fn has_all_of(desired: &Value, object: &DynamicObject) -> bool {
 }
 
 /// Resource versions are numbers that grow; kubernetes promises so since 1.35.
-pub(crate) fn version(object: &DynamicObject) -> u64 {
+pub(crate) fn version(object: &Object) -> u64 {
     object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn is_a(object: &DynamicObject, kind: &str) -> bool {
+fn is_a(object: &Object, kind: &str) -> bool {
     object.types.as_ref().is_some_and(|types| types.kind == kind)
 }
 
 impl JobState {
-    fn of(object: &DynamicObject) -> Option<Self> {
+    fn of(object: &Object) -> Option<Self> {
         if !is_a(object, "Job") {
             return None;
         }
@@ -224,7 +225,7 @@ impl JobState {
 }
 
 impl DeploymentState {
-    pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
+    pub(crate) fn of(object: &Object) -> Option<Self> {
         if !is_a(object, "Deployment") {
             return None;
         }
@@ -259,7 +260,7 @@ impl DeploymentState {
 const MAX_WORDS: usize = 512;
 
 impl RouteState {
-    fn of(object: &DynamicObject) -> Option<Self> {
+    fn of(object: &Object) -> Option<Self> {
         if !is_a(object, "HTTPRoute") {
             return None;
         }
@@ -288,7 +289,7 @@ impl RouteState {
 }
 
 impl Mesh {
-    fn of(object: &DynamicObject) -> Self {
+    fn of(object: &Object) -> Self {
         if !is_a(object, "Namespace") {
             return Self::Absent;
         }
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn replicas_that_are_handed_over_are_compared_once_that_is_known() {
         let entry = |manager: &str, field: &str| json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {field: {}}}});
-        let deployment = |manager: &str, replicas: i32| -> DynamicObject {
+        let deployment = |manager: &str, replicas: i32| -> Object {
             let fields = [entry("us", "f:strategy"), entry(manager, "f:replicas")];
             let metadata = json!({"name": "d", "uid": "u", "managedFields": fields});
             let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}});
@@ -416,7 +417,7 @@ mod tests {
     #[test]
     fn what_could_not_be_compared_is_compared_when_it_can_be() {
         let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "uid": "u", "resourceVersion": "7"}, "data": {"a": "eA=="}});
-        let object: DynamicObject = serde_json::from_value(body.clone()).unwrap();
+        let object: Object = serde_json::from_value(body.clone()).unwrap();
         let unknown = Child::look(&object, None, || None, "us");
         assert!(!unknown.compared && unknown.matches_hash.is_none());
         let known = Child::look(&object, Some(&unknown), || Some(body.clone()), "us");

@@ -1,11 +1,11 @@
 //! A Dataset as it is cached: without its cases, which may have half a megabyte. Their number, their digest and what is wrong
 //! with them are found when the object arrives. Runs read the whole Dataset from the API server.
 
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use slipway_api::dataset::{self, Case};
 use slipway_api::{Dataset, DatasetSpec};
-use slipway_cluster::cached::{Cached, Guarded, strip_metadata, trimmed};
+use slipway_cluster::Guarded;
+use slipway_cluster::cached::{Cached, strip_metadata, trimmed};
 
 /// A Dataset without its cases and description. It has its guidelines only if the cases stand elsewhere.
 pub(crate) struct CachedDataset {
@@ -43,7 +43,7 @@ impl From<Guarded<Dataset>> for CachedDataset {
     fn from(object: Guarded<Dataset>) -> Self {
         let mut whole = match object.0 {
             Ok(dataset) => dataset,
-            Err(invalid) => return Self { dataset: trimmed(DeserializeGuard(Err(invalid))), content: Ok(None) },
+            Err(invalid) => return Self { dataset: trimmed(Guarded(Err(invalid))), content: Ok(None) },
         };
         strip_metadata(&mut whole.metadata);
         let DatasetSpec { agent, guidelines, cases, cases_from, protected, description: _ } = std::mem::take(&mut whole.spec);
@@ -54,7 +54,7 @@ impl From<Guarded<Dataset>> for CachedDataset {
         };
         let guidelines = if written.cases_from.is_some() { written.guidelines } else { Vec::new() };
         whole.spec = DatasetSpec { agent, guidelines, cases_from: written.cases_from, protected, ..DatasetSpec::default() };
-        Self { dataset: trimmed(DeserializeGuard(Ok(whole))), content }
+        Self { dataset: trimmed(Guarded(Ok(whole))), content }
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
 
     fn cached(spec: &Value) -> CachedDataset {
         let object: Dataset = serde_json::from_value(json!({"metadata": {"name": "golden", "uid": "u"}, "spec": spec})).unwrap();
-        CachedDataset::from(DeserializeGuard(Ok(object)))
+        CachedDataset::from(Guarded(Ok(object)))
     }
 
     #[test]

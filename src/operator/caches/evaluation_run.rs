@@ -5,7 +5,8 @@ use kube::Resource;
 use slipway_api::EvaluationRun;
 use slipway_api::condition::{RECONCILING, STALLED};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationRunSpec};
-use slipway_cluster::cached::{Guarded, trimmed};
+use slipway_cluster::Guarded;
+use slipway_cluster::cached::trimmed;
 
 /// The run without labels and annotations, and without the texts of its guidelines: one empty guideline stands for them, so that the run
 /// is not taken for one that has none. Of a run that has ended, the worst cases go too, and the messages that only repeat that of `Ready`.
@@ -38,7 +39,6 @@ pub(crate) fn lacks_guidelines(spec: &EvaluationRunSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
     use slipway_release::gate;
 
@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn cached(whole: &Value) -> EvaluationRun {
-        shortened(DeserializeGuard(Ok(serde_json::from_value(whole.clone()).unwrap()))).0.unwrap()
+        shortened(Guarded(Ok(serde_json::from_value(whole.clone()).unwrap()))).0.unwrap()
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use kube::core::error_boundary::InvalidObject;
 use slipway_api::contract::policies::{FILE_BYTES_MAX, PolicyConfig};
 use slipway_api::{GuardrailPolicy, ids};
-use slipway_cluster::cached::{Cached, Guarded, trimmed};
+use slipway_cluster::Guarded;
+use slipway_cluster::cached::{Cached, trimmed};
 
 /// On a default policy until the Team's status says that it was made: one that is deleted before stays until then.
 pub(crate) const UNRECORDED: &str = "agents.slipway.dev/default-policy";

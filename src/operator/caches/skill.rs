@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway_api::Skill;
-use slipway_cluster::cached::{Cached, Guarded, strip_metadata, trimmed};
+use slipway_cluster::Guarded;
+use slipway_cluster::cached::{Cached, strip_metadata, trimmed};
 use slipway_cluster::json::hash as hash_of;
 use slipway_cluster::write;
 
@@ -53,7 +53,7 @@ impl From<Guarded<Skill>> for CachedSkill {
     fn from(object: Guarded<Skill>) -> Self {
         let mut whole = match object.0 {
             Ok(skill) => skill,
-            Err(invalid) => return Self { skill: trimmed(DeserializeGuard(Err(invalid))), layout: Layout::default() },
+            Err(invalid) => return Self { skill: trimmed(Guarded(Err(invalid))), layout: Layout::default() },
         };
         strip_metadata(&mut whole.metadata);
         let map = skill_folder::config_map(&whole);
@@ -66,7 +66,7 @@ impl From<Guarded<Skill>> for CachedSkill {
         whole.spec.instructions = String::new();
         let paths = std::mem::take(&mut whole.spec.files).into_keys();
         whole.spec.files = paths.map(|path| (path, String::new())).collect();
-        Self { skill: trimmed(DeserializeGuard(Ok(whole))), layout }
+        Self { skill: trimmed(Guarded(Ok(whole))), layout }
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         }))
         .unwrap();
         let value = write::value(&skill_folder::config_map(&whole)).unwrap();
-        let cached = CachedSkill::from(DeserializeGuard(Ok(whole.clone())));
+        let cached = CachedSkill::from(Guarded(Ok(whole.clone())));
         let kept = cached.skill().unwrap();
         assert_eq!((kept.spec.instructions.as_str(), kept.spec.files.get("a/b.md").map(String::as_str)), ("", Some("")));
         assert_eq!(cached.layout.digest, whole.spec.digest());

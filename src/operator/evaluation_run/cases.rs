@@ -8,8 +8,7 @@ use slipway_api::agent::Storage;
 use slipway_api::dataset::{self, CASES_MAX, Case, Dataset, DatasetSpec};
 use slipway_api::evaluation_run::EvaluationRunStatus;
 use slipway_api::{Agent, EvaluationRun, ids};
-use slipway_cluster::cached::Guarded;
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, write};
 use slipway_database::AppendedCase;
 use slipway_evaluation::{seed, wire};
 

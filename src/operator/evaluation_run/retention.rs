@@ -80,8 +80,8 @@ fn is_surplus(context: &Context, key: &Key, run: &EvaluationRun) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::json;
+    use slipway_cluster::Guarded;
 
     use super::*;
     use crate::testing::context;
@@ -107,7 +107,7 @@ mod tests {
         let key = |name: &str| Key::new("team-a", name);
         for at in 0..=50 {
             let name = format!("r{at:02}");
-            context.caches.evaluation_runs.insert(key(&name), DeserializeGuard(Ok(run(&name, at, &json!({})))));
+            context.caches.evaluation_runs.insert(key(&name), Guarded(Ok(run(&name, at, &json!({})))));
         }
         let surplus = |name: &str, at, more: &serde_json::Value| is_surplus(&context, &key(name), &run(name, at, more));
         assert!(surplus("r00", 0, &json!({})));
@@ -121,7 +121,7 @@ mod tests {
         let context = context();
         let agent = |status: &serde_json::Value| {
             let whole = json!({"metadata": {"name": "helper", "namespace": "team-a"}, "spec": {"name": "H", "framework": "custom"}, "status": status});
-            let agent = DeserializeGuard(Ok(serde_json::from_value(whole).unwrap()));
+            let agent = Guarded(Ok(serde_json::from_value(whole).unwrap()));
             context.caches.agents.insert(Key::new("team-a", "helper"), agent.into());
         };
         let is_kept = |name: &str, more: &serde_json::Value| is_of_canary(&context, &Key::new("team-a", name), &run(name, 0, more));

@@ -14,11 +14,10 @@ use http::Request;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Pod as ClusterPod;
 use kube::Client;
-use kube::api::DynamicObject;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use slipway_cluster::{Guarded, Object};
 use slipway_peers::Postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -271,12 +270,12 @@ impl Home {
             }
         });
         let context = context_with(Client::new(server, "default"), tenancy);
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         context
             .caches
             .teams
-            .insert(Key::new("", "a"), DeserializeGuard(Ok(object(json!({"metadata": {"name": "a", "uid": "t"}, "spec": {"name": "A"}})))));
+            .insert(Key::new("", "a"), Guarded(Ok(object(json!({"metadata": {"name": "a", "uid": "t"}, "spec": {"name": "A"}})))));
         context.caches.know_secrets_of("team-a");
         let dataset = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Dataset", "metadata": {"name": "golden", "namespace": "team-a"},
             "spec": {"cases": [{"input": "one"}, {"input": "two"}]}});
@@ -301,7 +300,7 @@ impl Home {
         let mut whole =
             json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"}});
         whole["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        self.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(whole))).into());
+        self.context().caches.agents.insert(Key::new("team-a", "helper"), Guarded(Ok(object(whole))).into());
     }
 
     pub(super) fn agent_pod(&self, address: &str) -> ClusterPod {
@@ -328,7 +327,7 @@ impl Home {
             self.run["status"] = status.clone();
         }
         self.cluster.objects.lock().unwrap().insert(format!("evaluationruns/{RUN}"), self.run.clone());
-        let cached = shortened(DeserializeGuard(Ok(object(self.run.clone()))));
+        let cached = shortened(Guarded(Ok(object(self.run.clone()))));
         self.context().caches.evaluation_runs.insert(self.key.clone(), cached);
     }
 
@@ -433,7 +432,7 @@ async fn a_callback_makes_the_pod_be_asked_and_is_not_believed() {
     let heard = |home: &mut Home, callback: Value| {
         home.apply(&json!({}));
         home.run["status"]["callback"] = callback;
-        home.context().caches.evaluation_runs.insert(home.key.clone(), DeserializeGuard(Ok(object(home.run.clone()))));
+        home.context().caches.evaluation_runs.insert(home.key.clone(), Guarded(Ok(object(home.run.clone()))));
     };
     // The pod says that the run has ended well, and does not know of an end when it is asked.
     let lie = json!({"attempt": 1, "status": "completed", "receivedAt": "2026-01-01T00:00:00Z"});
@@ -470,7 +469,7 @@ async fn a_candidate_that_is_not_known_is_not_evaluated() {
     home.context().caches.pods.seen(&stray);
     let waiting = json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"},
         "status": {"pendingRelease": 2, "pendingEvaluation": RUN}});
-    home.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(waiting))).into());
+    home.context().caches.agents.insert(Key::new("team-a", "helper"), Guarded(Ok(object(waiting))).into());
     home.reconcile().await;
     assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Pending"), "NoPod"));
     assert_eq!(pod.asked("post"), 0);

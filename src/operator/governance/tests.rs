@@ -9,12 +9,11 @@ use std::sync::Mutex;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::api::DynamicObject;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_api::{Agent, GuardrailPolicy, Team, ids, labels};
+use slipway_cluster::{Guarded, Object};
 use slipway_database::{Holder, Options, PodRun, Stage, Store, UsageMinute, ViolationMinute};
 use slipway_peers::Postgres;
 
@@ -84,9 +83,9 @@ impl World {
         let context = &world.governance.context;
         context.caches.teams.insert(
             Key::new("", "a"),
-            DeserializeGuard(Ok(object::<Team>(json!({"metadata": {"name": "a", "uid": "uid-of-a"}, "spec": {"name": "A"}})))),
+            Guarded(Ok(object::<Team>(json!({"metadata": {"name": "a", "uid": "uid-of-a"}, "spec": {"name": "A"}})))),
         );
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         if let Some(tenancy) = &context.tenancy {
             tenancy.migrate().await.unwrap();
@@ -134,7 +133,7 @@ impl World {
                 None => whole[part] = value.clone(),
             }
         }
-        self.caches().agents.insert(Key::new("team-a", name), DeserializeGuard(Ok(object::<Agent>(whole))).into());
+        self.caches().agents.insert(Key::new("team-a", name), Guarded(Ok(object::<Agent>(whole))).into());
         self.replicas(name, 1, 1);
         if let Some(tenancy) = &self.governance.context.tenancy {
             let home = tenancy.home("a", "uid-of-a", 0, None);
@@ -144,7 +143,7 @@ impl World {
     }
 
     fn replicas(&self, name: &str, wanted: i32, available: i32) {
-        let deployment: DynamicObject =
+        let deployment: Object =
             object(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "team-a",
             "ownerReferences": [{"apiVersion": "v1", "kind": "Agent", "name": name, "uid": format!("uid-of-{name}"), "controller": true}]},
             "spec": {"replicas": wanted}, "status": {"availableReplicas": available}}));
@@ -154,7 +153,7 @@ impl World {
     fn policy(&self, name: &str, spec: &Value) {
         let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec});
         let policy: GuardrailPolicy = object(whole);
-        self.caches().guardrail_policies.insert(Key::new("team-a", name), DeserializeGuard(Ok(policy)).into());
+        self.caches().guardrail_policies.insert(Key::new("team-a", name), Guarded(Ok(policy)).into());
     }
 
     /// A pass, this number of minutes after the one before.

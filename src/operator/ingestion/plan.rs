@@ -7,7 +7,7 @@ use slipway_api::contract::{EmbeddingConfig, IngestionConfig, UPLOADS};
 use slipway_api::ingestion::IngestionStatus;
 use slipway_api::source::Source;
 use slipway_api::{Ingestion, KnowledgeBase, ids, labels};
-use slipway_cluster::cached::Guarded;
+use slipway_cluster::Guarded;
 
 use crate::caches::child::{JobOutcome, JobState};
 use crate::caches::secret::SecretState;
@@ -243,7 +243,6 @@ fn gone(ingestion: &Ingestion) -> Cause {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::json;
 
     use super::*;
@@ -255,7 +254,7 @@ mod tests {
     }
 
     fn base() -> Guarded<KnowledgeBase> {
-        DeserializeGuard(Ok(serde_yaml::from_str(
+        Guarded(Ok(serde_yaml::from_str(
             "{metadata: {name: docs, generation: 3}, spec: {name: Docs, sources: [{name: files, local: {path: a}}, {name: bucket, s3: {bucket: docs}, credentialsSecret: login}]}}",
         )
         .unwrap()))

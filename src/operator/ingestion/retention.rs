@@ -63,8 +63,8 @@ fn is_surplus(context: &Context, key: &Key, ingestion: &Ingestion) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::json;
+    use slipway_cluster::Guarded;
 
     use super::*;
     use crate::testing::context;
@@ -92,7 +92,7 @@ mod tests {
         let key = |name: &str| Key::new("team-a", name);
         for at in 0..=20 {
             let name = format!("i{at:02}");
-            context.caches.ingestions.insert(key(&name), DeserializeGuard(Ok(ingestion(&name, at, &json!({})))));
+            context.caches.ingestions.insert(key(&name), Guarded(Ok(ingestion(&name, at, &json!({})))));
         }
         let surplus = |name: &str, at, more: &serde_json::Value| is_surplus(&context, &key(name), &ingestion(name, at, more));
         assert!(surplus("i00", 0, &json!({})));

@@ -5,11 +5,10 @@ use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use slipway_cluster::Tasks;
 use slipway_cluster::event::Events;
+use slipway_cluster::{Guarded, Tasks};
 
 use super::*;
 use crate::caches::child::Child;
@@ -96,13 +95,13 @@ impl Home {
         let events = Events::new(client.clone(), None);
         let context = Arc::new(Context::new(client, settings(Some(URL)), Some(tenancy), Metrics::default(), events, Tasks::default()));
         let caches = &context.caches;
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         let team = json!({"metadata": {"name": "a"}, "spec": {"name": "A"}});
-        caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(object(team))));
+        caches.teams.insert(Key::new("", "a"), Guarded(Ok(object(team))));
         caches.know_secrets_of("team-a");
         let base = json!({"metadata": {"name": "docs", "namespace": "team-a", "uid": "b"}, "spec": {"name": "Docs"}});
-        caches.knowledge_bases.insert(Key::new("team-a", "docs"), DeserializeGuard(Ok(object(base))));
+        caches.knowledge_bases.insert(Key::new("team-a", "docs"), Guarded(Ok(object(base))));
         let metadata = json!({"name": "first", "namespace": "team-a", "uid": "u", "generation": 1, "resourceVersion": "1"});
         let ingestion = json!({"metadata": metadata, "spec": {"knowledgeBase": "docs", "upload": "up_1"}});
         let home = Self { controller: Controller::new(context), cluster, ingestion };
@@ -112,7 +111,7 @@ impl Home {
 
     fn put(&self, ingestion: &Value) {
         let key = Key::of(&object::<Ingestion>(ingestion.clone()));
-        self.controller.context.caches.ingestions.insert(key, DeserializeGuard(Ok(object(ingestion.clone()))));
+        self.controller.context.caches.ingestions.insert(key, Guarded(Ok(object(ingestion.clone()))));
     }
 
     async fn reconcile(&self) {

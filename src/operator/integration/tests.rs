@@ -5,9 +5,9 @@ use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use slipway_cluster::Guarded;
 use tokio::time::advance;
 
 use super::*;
@@ -99,10 +99,10 @@ impl Home {
         });
         let context = context_of(Client::new(server, "default"));
         let caches = &context.caches;
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         let team = json!({"metadata": {"name": "a"}, "spec": {"name": "A", "knowledgeVolume": "files"}});
-        caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(object(team))));
+        caches.teams.insert(Key::new("", "a"), Guarded(Ok(object(team))));
         caches.know_secrets_of("team-a");
         let metadata = json!({"name": "metrics", "namespace": "team-a", "uid": "u", "generation": 1, "resourceVersion": "1"});
         let sign: Sign = Box::new(|_| Some("token".to_owned()));
@@ -117,7 +117,7 @@ impl Home {
     }
 
     fn put(&self) {
-        self.controller.context.caches.integrations.insert(Self::key(), DeserializeGuard(Ok(object(self.integration.clone()))));
+        self.controller.context.caches.integrations.insert(Self::key(), Guarded(Ok(object(self.integration.clone()))));
     }
 
     /// The watch tells of the status that was written last.

@@ -8,14 +8,13 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use kube::api::{Api, PostParams};
-use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use slipway_api::guardrail_policy::{DEFAULT_NAMES, GuardrailPolicySpec, defaults};
 use slipway_api::{GuardrailPolicy, Team};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota::{is_quota_conflict, retry_on_quota_conflict};
-use slipway_cluster::{Key, write};
+use slipway_cluster::{Guarded, Key, write};
 
 use super::{MANAGER, namespace};
 use crate::caches::ChildKind;
@@ -127,7 +126,7 @@ async fn create(context: &Context, team: &Team, name: &str, spec: GuardrailPolic
     match retry_on_quota_conflict(|| api.create(&how, &policy)).await {
         Ok(made) => {
             // It cannot be gone before its finalizer is, so that this is no later word than the watch's.
-            let made = CachedPolicy::from(DeserializeGuard(Ok(made)));
+            let made = CachedPolicy::from(Guarded(Ok(made)));
             context.caches.guardrail_policies.replace(Key::new(namespace(team), name), made, |present, _| present.is_none());
             Ok(None)
         }

@@ -100,8 +100,8 @@ fn listed(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
+    use slipway_cluster::Guarded;
 
     use super::*;
     use crate::testing::context;
@@ -116,7 +116,7 @@ mod tests {
             for (key, value) in spec.as_object().unwrap() {
                 whole["spec"][key] = value.clone();
             }
-            let object: DeserializeGuard<_> = serde_json::from_value(whole).unwrap();
+            let object: Guarded<_> = serde_json::from_value(whole).unwrap();
             context.caches.guardrail_policies.insert(Key::new("team-a", name), object.into());
         };
         let said = |required: &[&str]| {

@@ -123,10 +123,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use k8s_openapi::api::core::v1::Pod as ClusterPod;
-    use kube::api::DynamicObject;
-    use kube::core::DeserializeGuard;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
+    use slipway_cluster::{Guarded, Object};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -181,7 +180,7 @@ mod tests {
         let key = Key::new("team-a", name);
         let spec = json!({"name": name, "framework": "custom", "tools": tools});
         let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec});
-        context.caches.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))).into());
+        context.caches.agents.insert(key.clone(), Guarded(Ok(object(whole))).into());
         context.caches.references.set(&key, tools.iter().map(|tool| (Kind::of::<Tool>(), Key::new("team-a", *tool))).collect());
         key
     }
@@ -189,7 +188,7 @@ mod tests {
     fn tool(context: &Context, name: &str, spec: &Value) -> Key {
         let key = Key::new("team-a", name);
         let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec});
-        context.caches.tools.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
+        context.caches.tools.insert(key.clone(), Guarded(Ok(object(whole))));
         key
     }
 
@@ -203,10 +202,10 @@ mod tests {
 
     fn home() -> Arc<Context> {
         let context = context();
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         let team = object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}}));
-        context.caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(team)));
+        context.caches.teams.insert(Key::new("", "a"), Guarded(Ok(team)));
         context.caches.know_secrets_of("team-a");
         context
     }

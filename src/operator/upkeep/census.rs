@@ -8,9 +8,8 @@ use kube::api::{Api, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, Team, ids};
-use slipway_cluster::Key;
-use slipway_cluster::cached::Guarded;
 use slipway_cluster::list;
+use slipway_cluster::{Guarded, Key};
 
 use crate::admission::{holder, home_of};
 use crate::context::Context;
@@ -82,13 +81,11 @@ mod tests {
     use http::{Request, Response};
     use k8s_openapi::api::core::v1::Pod;
     use kube::Client;
-    use kube::api::DynamicObject;
     use kube::client::Body;
-    use kube::core::DeserializeGuard;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
-    use slipway_cluster::Tasks;
     use slipway_cluster::event::Events;
+    use slipway_cluster::{Object, Tasks};
 
     use super::*;
     use crate::caches::ChildKind;
@@ -107,11 +104,11 @@ mod tests {
         let mut whole =
             json!({"metadata": {"name": "a", "uid": "uid-of-a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"name": "A"}});
         whole["metadata"].as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-        DeserializeGuard(Ok(object(whole)))
+        Guarded(Ok(object(whole)))
     }
 
     fn agent(name: &str) -> Guarded<Agent> {
-        DeserializeGuard(Ok(object(
+        Guarded(Ok(object(
             json!({"metadata": {"name": name, "namespace": "team-a", "uid": format!("uid-of-{name}"), "creationTimestamp": "2026-01-01T00:00:00Z",
                 "annotations": {"agents.slipway.dev/adopt": "an-earlier-one"}}, "spec": {"name": "H", "framework": "custom"}}),
         )))
@@ -130,7 +127,7 @@ mod tests {
         let context =
             Context::new(client.clone(), settings, Some(tenancy), Metrics::default(), Events::new(client, None), Tasks::default());
         context.caches.teams.insert(Key::new("", "a"), team(&json!({})));
-        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        let namespace: Object = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         context.caches.agents.insert(Key::new("team-a", "one"), agent("one").into());
         context.caches.pods.seen(&pod("two"));
@@ -172,7 +169,7 @@ mod tests {
         assert_eq!((holder().uid.as_str(), holder().adopts.as_deref(), holder().alone), ("uid-of-one", Some("an-earlier-one"), true));
         context.caches.pods.seen(&pod("one"));
         assert!(!holder().alone, "it has no Deployment yet, so that the pod is not its own");
-        let deployment = |owner: &str| -> DynamicObject {
+        let deployment = |owner: &str| -> Object {
             object(json!({"metadata": {"name": "one", "namespace": "team-a",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Agent", "name": "one", "uid": owner, "controller": true}]}, "spec": {"replicas": 1}}))
         };

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event as KubeEvent;
-use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
-use slipway_cluster::Key;
 use slipway_cluster::watch::{Readiness, WatchEvent, follow_fields};
+use slipway_cluster::{Guarded, Key};
 use slipway_http::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -100,7 +99,7 @@ impl Hub {
         let scopes = if self.namespaces.is_empty() { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() };
         for scope in scopes {
             for (source, kind) in KINDS.into_iter().enumerate() {
-                let api: Api<DeserializeGuard<KubeEvent>> = match &scope {
+                let api: Api<Guarded<KubeEvent>> = match &scope {
                     Some(namespace) => Api::namespaced(self.client.clone(), namespace),
                     None => Api::all(self.client.clone()),
                 };
@@ -179,7 +178,7 @@ impl WatchSession {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, heard: WatchEvent<DeserializeGuard<KubeEvent>>, source: usize, scope: Option<&str>) {
+    fn hear(&self, heard: WatchEvent<Guarded<KubeEvent>>, source: usize, scope: Option<&str>) {
         match heard {
             WatchEvent::Seen(key, event) => {
                 let version = event.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0);

@@ -130,10 +130,10 @@ fn outcome(run: &EvaluationRun, wanted: &EvaluationRunSpec, allow_heuristic: boo
 
 #[cfg(test)]
 mod tests {
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
     use slipway_api::AgentStatus;
     use slipway_api::canary::CanaryPhase;
+    use slipway_cluster::Guarded;
 
     use super::*;
     use crate::agent::pin::tests::{agent_of, release_of};
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((first.state.clone(), first.run.as_ref().unwrap().attempt), (EvaluationState::Absent, 1));
         let first = first.run.unwrap();
         let state = |name: &str, spec: &EvaluationRunSpec, status: Value| {
-            let guarded = DeserializeGuard(Ok(run(name, spec, &status)));
+            let guarded = Guarded(Ok(run(name, spec, &status)));
             context.caches.evaluation_runs.insert(Key::new("team-a", name), guarded);
             let found = found(&agent, None, &context).unwrap();
             (found.state, found.run.unwrap().attempt)

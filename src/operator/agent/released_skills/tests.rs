@@ -7,10 +7,10 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 use slipway_api::labels::{MANAGED_BY, OPERATOR, SKILL};
 use slipway_api::{AgentStatus, Skill, Track};
+use slipway_cluster::Guarded;
 
 use super::*;
 use crate::agent::gather;
@@ -128,7 +128,7 @@ fn short(name: &str) -> &str {
 }
 
 fn hear(context: &Context, skill: Value) {
-    let skill = CachedSkill::from(DeserializeGuard(Ok(serde_json::from_value::<Skill>(skill).unwrap())));
+    let skill = CachedSkill::from(Guarded(Ok(serde_json::from_value::<Skill>(skill).unwrap())));
     context.caches.skills.insert(Key::new("team-a", "forms"), skill);
 }
 

@@ -67,7 +67,7 @@ fn tool(name: &str, endpoint: &str) -> Tool {
 
 /// Makes a Tool be there.
 fn offer(context: &Context, name: &str, endpoint: &str) {
-    context.caches.tools.insert(Key::new("team-a", name), DeserializeGuard(Ok(tool(name, endpoint))));
+    context.caches.tools.insert(Key::new("team-a", name), Guarded(Ok(tool(name, endpoint))));
 }
 
 /// A release that was made when its Tools had these endpoints.
@@ -211,9 +211,8 @@ fn what_was_approved_for_another_list_of_tools_does_not_count() {
         serde_json::from_value(json!({"metadata": {"name": "t"}, "spec": spec, "status": status})).unwrap()
     };
     let released = of(json!({})).spec;
-    let status = |now: Tool| {
-        as_released(&Key::new("team-a", "t"), released.clone(), Some(&DeserializeGuard(Ok(now)))).0.as_ref().unwrap().status.clone()
-    };
+    let status =
+        |now: Tool| as_released(&Key::new("team-a", "t"), released.clone(), Some(&Guarded(Ok(now)))).0.as_ref().unwrap().status.clone();
     assert!(status(of(json!({"timeout": 5}))).is_some());
     assert!(status(of(json!({"toolsDigest": "sha256:1"}))).is_none());
 }
@@ -228,7 +227,7 @@ fn offer_models(context: &Context, url: &str, pinned: &str, own: bool) {
         spec["credentialsSecret"] = json!("keys");
     }
     let integration = json!({"metadata": {"name": "llm", "namespace": "team-a"}, "spec": spec, "status": status});
-    context.caches.integrations.insert(Key::new("team-a", "llm"), DeserializeGuard(Ok(serde_json::from_value(integration).unwrap())));
+    context.caches.integrations.insert(Key::new("team-a", "llm"), Guarded(Ok(serde_json::from_value(integration).unwrap())));
 }
 
 /// An agent whose models are asked where its integration says, and whose release v1 is active.
@@ -332,7 +331,7 @@ fn base(description: &str, source: &str) -> KnowledgeBase {
 
 /// Makes the KnowledgeBase be there.
 fn offer_base(context: &Context, description: &str, source: &str) {
-    context.caches.knowledge_bases.insert(Key::new("team-a", "docs"), DeserializeGuard(Ok(base(description, source))));
+    context.caches.knowledge_bases.insert(Key::new("team-a", "docs"), Guarded(Ok(base(description, source))));
 }
 
 /// An agent that searches a knowledge base, and whose release v1 is active.

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::api::DynamicObject;
 use kube::client::Body;
 use serde_json::json;
+use slipway_cluster::Object;
 
 use super::*;
 use crate::agent::canary::{Wants, wants};
@@ -84,10 +84,10 @@ fn cluster_without(broken: Option<&'static str>) -> (Client, Requests) {
 fn controller_of(client: Client) -> Controller {
     let controller = Controller::new(context_of(client));
     let caches = &controller.context.caches;
-    let namespace: DynamicObject =
+    let namespace: Object =
         serde_json::from_value(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}})).unwrap();
     caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
-    caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(all::<Team>(&documents(&agent("replicas: 1")), "Team").remove(0))));
+    caches.teams.insert(Key::new("", "a"), Guarded(Ok(all::<Team>(&documents(&agent("replicas: 1")), "Team").remove(0))));
     caches.know_secrets_of("team-a");
     give_policies(&controller.context, "a", &[]);
     controller
@@ -97,7 +97,7 @@ fn controller_of(client: Client) -> Controller {
 fn give(controller: &Controller, spec: &str, status: &Value) {
     let mut agent = all::<Agent>(&documents(&agent(spec)), "Agent").remove(0);
     agent.status = serde_json::from_value(status.clone()).unwrap();
-    controller.context.caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(agent)).into());
+    controller.context.caches.agents.insert(Key::new("team-a", "helper"), Guarded(Ok(agent)).into());
 }
 
 /// What was asked of the cluster since, and the last status of the Agent that was written.
@@ -151,7 +151,7 @@ async fn a_canary_begins_ends_and_leaves_nothing() {
         let types = kind.types();
         let metadata = json!({"name": name, "namespace": "team-a", "uid": name, "resourceVersion": "20", "ownerReferences": [owner]});
         let object = json!({"apiVersion": types.api_version, "kind": types.kind, "metadata": metadata});
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let object: Object = serde_json::from_value(object).unwrap();
         controller.context.caches.children(kind).insert(Key::new("team-a", &*name), Child::look(&object, None, || None, ""));
     }
     let (asked, _) = reconciled(&controller, &heard).await;

@@ -1,8 +1,8 @@
 //! Agents whose Tools and models name integrations, gathered from the caches as they are for a reconcile.
 
-use kube::api::DynamicObject;
 use serde_json::json;
 use slipway_api::Integration;
+use slipway_cluster::Object;
 
 use super::*;
 use crate::caches::child::Child;
@@ -18,7 +18,7 @@ fn key(name: &str) -> Key {
 fn controller(yaml: &str) -> Controller {
     let controller = Controller::new(context());
     let caches = &controller.context.caches;
-    let namespace: DynamicObject =
+    let namespace: Object =
         serde_json::from_value(json!({"metadata": {"name": TEAM_NAMESPACE, "labels": {"agents.slipway.dev/team": "a"}}})).unwrap();
     caches.children(ChildKind::Namespace).insert(Key::new("", TEAM_NAMESPACE), Child::look(&namespace, None, || None, ""));
     caches.know_secrets_of(TEAM_NAMESPACE);
@@ -30,16 +30,16 @@ fn controller(yaml: &str) -> Controller {
 fn know(context: &Context, yaml: &str) {
     let (caches, documents) = (&context.caches, documents(yaml));
     for team in all::<Team>(&documents, "Team") {
-        caches.teams.insert(Key::new("", team.name_any()), DeserializeGuard(Ok(team)));
+        caches.teams.insert(Key::new("", team.name_any()), Guarded(Ok(team)));
     }
     for agent in all::<Agent>(&documents, "Agent") {
-        caches.agents.insert(key(&agent.name_any()), DeserializeGuard(Ok(agent)).into());
+        caches.agents.insert(key(&agent.name_any()), Guarded(Ok(agent)).into());
     }
     for tool in all::<Tool>(&documents, "Tool") {
-        caches.tools.insert(key(&tool.name_any()), DeserializeGuard(Ok(tool)));
+        caches.tools.insert(key(&tool.name_any()), Guarded(Ok(tool)));
     }
     for integration in all::<Integration>(&documents, "Integration") {
-        caches.integrations.insert(key(&integration.name_any()), DeserializeGuard(Ok(integration)));
+        caches.integrations.insert(key(&integration.name_any()), Guarded(Ok(integration)));
     }
     for secret in all::<Secret>(&documents, "Secret") {
         caches.secrets.insert(key(&secret.name_any()), SecretState::of(&secret, &context.settings.secrets_hash_key));

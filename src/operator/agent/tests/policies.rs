@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::api::DynamicObject;
 use kube::client::Body;
 use serde_json::json;
+use slipway_cluster::Object;
 
 use super::*;
 use crate::agent::{apply, reconcile};
@@ -83,7 +83,7 @@ async fn a_policy_that_changes_reconciles_no_agent_but_when_it_comes_or_goes() {
             yaml = yaml.replace("uid: p", "uid: p, deletionTimestamp: '2026-01-01T00:00:00Z'");
         }
         let found = all::<GuardrailPolicy>(&documents(&yaml), "GuardrailPolicy").remove(0);
-        caches.guardrail_policies.insert(key("p"), CachedPolicy::from(DeserializeGuard(Ok(found))));
+        caches.guardrail_policies.insert(key("p"), CachedPolicy::from(Guarded(Ok(found))));
     };
     let requested = async || {
         let requests = controller.requests.open();
@@ -129,17 +129,17 @@ async fn new_pods_wait_for_the_file_and_take_nobodys_turn() {
     let (client, written) = willing_cluster();
     let controller = Controller::new(context_of(client));
     let (caches, key) = (&controller.context.caches, Key::new("team-a", "helper"));
-    let namespace: DynamicObject =
+    let namespace: Object =
         serde_json::from_value(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}})).unwrap();
     caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
     let documents = documents(&agent("replicas: 1"));
-    caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(all::<Team>(&documents, "Team").remove(0))));
+    caches.teams.insert(Key::new("", "a"), Guarded(Ok(all::<Team>(&documents, "Team").remove(0))));
     caches.know_secrets_of("team-a");
-    caches.agents.insert(key.clone(), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+    caches.agents.insert(key.clone(), Guarded(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
     controller.begin_rollout();
     // It serves with pods that an earlier version made.
     let owner = json!({"apiVersion": "v1", "kind": "Agent", "name": "helper", "uid": "u", "controller": true});
-    let serving: DynamicObject = serde_json::from_value(json!({
+    let serving: Object = serde_json::from_value(json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "helper", "ownerReferences": [owner]},
         "spec": {"replicas": 1}, "status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1},
     }))
@@ -161,7 +161,7 @@ async fn new_pods_wait_for_the_file_and_take_nobodys_turn() {
     // A policy that holds it has yet to come into the file.
     give_policies(&controller.context, "a", &[]);
     let cost = all::<GuardrailPolicy>(&super::documents(&policy("default-cost", GUNS)), "GuardrailPolicy").remove(0);
-    caches.guardrail_policies.insert(Key::new("team-a", "default-cost"), CachedPolicy::from(DeserializeGuard(Ok(cost))));
+    caches.guardrail_policies.insert(Key::new("team-a", "default-cost"), CachedPolicy::from(Guarded(Ok(cost))));
     let (paths, _) = wrote().await;
     assert!(!has(&paths, "helper of deployments"), "{paths:?}");
     let requests = controller.requests.open();

@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::api::DynamicObject;
 use kube::client::Body;
 use serde_json::json;
+use slipway_cluster::Object;
 use slipway_cluster::controller::Failure;
 
 use super::*;
@@ -42,7 +42,7 @@ fn no_two_tracks_share_a_name_or_a_pod() {
 }
 
 /// An object as a watch tells of it, owned by the Agent with that uid.
-fn live(kind: ChildKind, name: &str, labelled: &str, uid: &str) -> DynamicObject {
+fn live(kind: ChildKind, name: &str, labelled: &str, uid: &str) -> Object {
     let types = kind.types();
     let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": "helper", "uid": uid, "controller": true});
     let labels = json!({"agents.slipway.dev/agent": labelled});
@@ -140,13 +140,13 @@ async fn an_agent_whose_service_gets_no_address_says_so_and_tries_again() {
     let (client, written) = cluster_without_addresses();
     let controller = Controller::new(context_of(client));
     let (caches, key) = (&controller.context.caches, Key::new("team-a", "helper"));
-    let namespace: DynamicObject =
+    let namespace: Object =
         serde_json::from_value(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}})).unwrap();
     caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
     let documents = documents(&agent("replicas: 1"));
-    caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(all::<Team>(&documents, "Team").remove(0))));
+    caches.teams.insert(Key::new("", "a"), Guarded(Ok(all::<Team>(&documents, "Team").remove(0))));
     caches.know_secrets_of("team-a");
-    caches.agents.insert(key.clone(), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+    caches.agents.insert(key.clone(), Guarded(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
     give_policies(&controller.context, "a", &[]);
 
     let error = reconcile(&controller, &key).await.unwrap_err();

@@ -1,8 +1,8 @@
 //! A run is sent to a real MLflow server, and read back by MLflow's own client.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::DeserializeGuard;
 use serde_json::Value;
+use slipway_cluster::Guarded;
 use slipway_mlflow::trace_id;
 use slipway_peers::Postgres;
 use tokio::io::copy_bidirectional;
@@ -102,7 +102,7 @@ async fn a_run_whose_results_are_nowhere_says_so_and_is_not_called_delivered() {
 async fn is_not_sent_again(mut home: Home, completed: Value, condition: Value) {
     home.run["status"] = completed;
     home.run["status"]["conditions"].as_array_mut().unwrap().push(condition);
-    home.context().caches.evaluation_runs.insert(home.key.clone(), DeserializeGuard(Ok(object(home.run.clone()))));
+    home.context().caches.evaluation_runs.insert(home.key.clone(), Guarded(Ok(object(home.run.clone()))));
     let writes = home.writes();
     assert_eq!(reconcile(&delivery(&home), &home.key).await.unwrap(), None);
     assert_eq!(home.writes(), writes);

@@ -10,7 +10,7 @@ impl Home {
         let canary = json!({"enabled": true, "weight": 10, "systemPrompt": prompt});
         let whole = json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"},
             "spec": {"name": "helper", "framework": "custom", "canary": canary}, "status": {"canary": {"phase": "Progressing"}}});
-        self.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(whole.clone()))).into());
+        self.context().caches.agents.insert(Key::new("team-a", "helper"), Guarded(Ok(object(whole.clone()))).into());
         object(whole)
     }
 

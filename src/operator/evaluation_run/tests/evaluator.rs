@@ -35,7 +35,7 @@ impl Home {
 
     /// What the Job has come to.
     fn job_ended(&self, kind: &str) {
-        let mut job: DynamicObject = object(self.job());
+        let mut job: Object = object(self.job());
         job.data["status"] =
             json!({"conditions": [{"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "too often"}]});
         let key = Key::new("team-a", format!("evaluate-{RUN}"));
@@ -146,7 +146,7 @@ async fn an_evaluator_is_confined_and_told_what_it_takes() {
     let integration = json!({"metadata": {"name": "llm", "namespace": "team-a"},
         "spec": {"name": "LLM", "openai": {"baseUrl": "https://llm.example/v1"}},
         "status": {"observedGeneration": 1, "credentialKeys": ["api_key"], "origin": "https://llm.example"}});
-    home.context().caches.integrations.insert(Key::new("team-a", "llm"), DeserializeGuard(Ok(object(integration))));
+    home.context().caches.integrations.insert(Key::new("team-a", "llm"), Guarded(Ok(object(integration))));
     let login = SecretState { readable: false, keys: vec!["api_key".to_owned()], origin: None, hash: [0; 32] };
     home.context().caches.secrets.insert(Key::new("team-a", "in-llm"), login);
     let spec = json!({"image": "example.com/own:1", "strategy": "custom", "modelType": "openai", "modelId": "gpt-4o", "modelIntegration": "llm",

@@ -45,7 +45,7 @@ impl World {
         let whole =
             json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": {"agent": "helper", "track": track}, "status": status});
         let run: slipway_api::EvaluationRun = object(whole);
-        self.caches().evaluation_runs.insert(Key::new("team-a", name), DeserializeGuard(Ok(run)));
+        self.caches().evaluation_runs.insert(Key::new("team-a", name), Guarded(Ok(run)));
     }
 }
 

@@ -10,7 +10,7 @@ impl World {
     fn subscribe(&self, name: &str, alerts: &Value) {
         let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": format!("uid-of-{name}"), "generation": 1},
             "spec": {"name": "Hook", "webhook": {"url": "https://hook.example"}, "alerts": alerts}});
-        self.caches().integrations.insert(Key::new("team-a", name), DeserializeGuard(Ok(object::<Integration>(whole))));
+        self.caches().integrations.insert(Key::new("team-a", name), Guarded(Ok(object::<Integration>(whole))));
     }
 
     /// Integration and stage of what is or was queued.

@@ -112,7 +112,7 @@ async fn lead(cluster: &Arc<Mutex<Cluster>>) -> Result<(), write::Error> {
             let cluster = cluster.lock().unwrap();
             context.caches.guardrail_policies.retain(None, &HashSet::new());
             for (name, policy) in &cluster.policies {
-                let policy: DeserializeGuard<GuardrailPolicy> = serde_json::from_value(policy.clone()).unwrap();
+                let policy: Guarded<GuardrailPolicy> = serde_json::from_value(policy.clone()).unwrap();
                 context.caches.guardrail_policies.insert(Key::new("team-a", name), CachedPolicy::from(policy));
             }
             serde_json::from_value(cluster.team()).unwrap()
