@@ -23,7 +23,6 @@ use tower::retry::RetryLayer;
 use tower::util::{BoxService, MapRequestLayer};
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 use tower_http::ServiceExt as _;
-use tower_http::decompression::{DecompressionBody, DecompressionLayer};
 
 type Stack = BoxService<http::Request<Body>, http::Response<Box<DynBody>>, BoxError>;
 
@@ -49,7 +48,8 @@ pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
 
 /// kube's own layers over connections with `TCP_NODELAY`, which kube leaves off. Without it the first request of a connection waits
 /// some 40 ms for the server's delayed acknowledgement of the TLS handshake, and a manager opens thirty connections at its start, one
-/// for each watch. Through a proxy it is kube's own stack.
+/// for each watch. Through a proxy it is kube's own stack. Neither asks for compression: it takes the API server longer to compress the
+/// lists of a start than to send them within a cluster.
 fn stack(config: Config) -> anyhow::Result<ClientBuilder<Stack>> {
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config)?);
@@ -63,13 +63,12 @@ fn stack(config: Config) -> anyhow::Result<ClientBuilder<Stack>> {
     connector.set_write_timeout(config.write_timeout);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(DecompressionLayer::new())
         .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(LegacyClient::builder(TokioExecutor::new()).build(connector))
-        .map_response_body(|body: DecompressionBody<Incoming>| Box::new(body.map_err(BoxError::from)) as Box<DynBody>);
+        .map_response_body(|body: Incoming| Box::new(body.map_err(BoxError::from)) as Box<DynBody>);
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 

@@ -165,6 +165,7 @@ fn status(key: &Key, facts: &Facts, before: &GuardrailPolicyStatus, generation: 
 #[cfg(test)]
 mod tests {
     use slipway_api::guardrail_policy::{PolicyViolations, RuleType, Violator};
+    use slipway_cluster::Guarded;
 
     use super::*;
 
@@ -208,8 +209,8 @@ mod tests {
         let policy = |rule: &str| {
             let yaml =
                 format!("{{metadata: {{name: p, namespace: team-a, uid: u}}, spec: {{name: P, severity: warning, rules: [{{{rule}}}]}}}}");
-            let object: slipway_cluster::cached::Guarded<GuardrailPolicy> = serde_yaml::from_str(&yaml).unwrap();
-            CachedPolicy::from(object)
+            let object: GuardrailPolicy = serde_yaml::from_str(&yaml).unwrap();
+            CachedPolicy::from(Guarded(Ok(object)))
         };
         let key = Key::new("team-a", "p");
         let (good, bad) = (policy("type: max_tokens, operator: lt, value: '1'"), policy("type: max_tokens, operator: in, value: '1'"));

@@ -9,10 +9,10 @@ use kube::api::{Api, DeleteParams, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, AgentSpec, condition, labels};
-use slipway_cluster::{Key, Object};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota;
 use slipway_cluster::write;
+use slipway_cluster::{Key, Object};
 use slipway_release::Status;
 use slipway_state::history::{HistoryFault, SUPERSEDED};
 
