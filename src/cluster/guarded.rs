@@ -1,5 +1,5 @@
-//! An object that may not parse, so that it keeps no other from being read. kube's `DeserializeGuard` is the same but goes by way of
-//! a tree of values and a copy of it.
+//! An object that may not parse, so that it keeps no other from being read. kube's `DeserializeGuard` is the same but
+//! goes by way of a larger tree of values, and of a copy of it.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,6 @@ use kube::core::error_boundary::InvalidObject;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// A resource of ours, or the reason why the API server's JSON does not parse as one.
 #[derive(Debug, Clone)]
@@ -18,18 +17,13 @@ pub struct Guarded<K>(pub Result<K, InvalidObject>);
 
 impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        serde_json::from_str(text.get()).map(Ok).or_else(|_| invalid(&text)).map(Self).map_err(D::Error::custom)
+        let object = Value::deserialize(deserializer)?;
+        let read = K::deserialize(&object).map(Ok).or_else(|error| {
+            let PartialObjectMeta { metadata, .. } = PartialObjectMeta::<K>::deserialize(&object)?;
+            Ok(Err(InvalidObject { error: error.to_string(), metadata }))
+        });
+        read.map(Self).map_err(|error: serde_json::Error| D::Error::custom(error))
     }
-}
-
-/// What is wrong with it, without a position in a text that nobody has seen.
-fn invalid<K: Resource + DeserializeOwned>(text: &RawValue) -> Result<Result<K, InvalidObject>, serde_json::Error> {
-    let object: Value = serde_json::from_str(text.get())?;
-    K::deserialize(&object).map(Ok).or_else(|error| {
-        let PartialObjectMeta { metadata, .. } = PartialObjectMeta::<K>::deserialize(&object)?;
-        Ok(Err(InvalidObject { error: error.to_string(), metadata }))
-    })
 }
 
 impl<K: Resource> Resource for Guarded<K> {
@@ -82,7 +76,8 @@ mod tests {
         assert!(invalid.error.starts_with("invalid type: integer `7`") && !invalid.error.contains("line"), "{}", invalid.error);
         assert_eq!(b.0.unwrap().spec.name, "b");
 
-        let event = json!({"type": "ADDED", "object": tool("c", json!([]))});
+        // The API server names the type first; this has it last, and is buffered.
+        let event = json!({"object": tool("c", json!([])), "type": "ADDED"});
         let Ok(WatchEvent::Added(c)) = serde_json::from_str::<WatchEvent<Guarded<Tool>>>(&event.to_string()) else { panic!("no event") };
         assert_eq!((c.name_any(), c.0.is_err()), ("c".to_owned(), true));
     }
