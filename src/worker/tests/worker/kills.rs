@@ -43,7 +43,6 @@ const SHOWN: &str = "select string_agg(concat_ws(' ', d.key, d.filename, d.statu
         select md5(string_agg(concat_ws(' ', c.ordinal, encode(c.hash, 'hex'), c.content, c.embedding is null), ',' order by c.ordinal))
         from slipway.CHUNKS c where c.revision = d.revision)), E'\\n' order by d.key)
     from slipway.documents d";
-const WAITING: &str = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
 /// The new document, which is the last.
 const WRITING: &str = "select count(*) from slipway.drafts where holder is not null
     and exists (select 1 from slipway.documents where key = 'changed.md' and updated_at > created_at)";
@@ -93,10 +92,10 @@ async fn killed(stage: &str, sign: &Sign) -> (Library, String) {
         let before = ask(&library, SHOWN);
         let lock = sign.lock(&library);
         let mut process = library.start("two", &json!({}));
-        let Ok(late_lock) = reached(&library, &mut process, stage, sign) else { continue };
+        let Ok(lock) = reached(&library, &mut process, stage, sign, lock) else { continue };
         process.kill().unwrap();
         process.wait().unwrap();
-        drop((lock, late_lock));
+        drop(lock);
         return (library, before);
     }
     panic!("{stage}: it passed unseen each time");
@@ -173,7 +172,7 @@ async fn pods_that_end_for_other_reasons_fail_no_document() {
 fn end_at(library: &Library, key: &str, signal: &str) {
     let lock = Session::lock(library, &format!("select 1 from slipway.documents where key = '{key}' for update"));
     let mut process = library.start("two", &json!({}));
-    assert!(reached(library, &mut process, key, &Sign::Lock("")).is_ok(), "{key}: it ended before");
+    let Ok(lock) = reached(library, &mut process, key, &Sign::Lock(""), Some(lock)) else { panic!("{key}: it ended before") };
     assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
     assert!(!process.wait().unwrap().success(), "{key}");
     drop(lock);
@@ -192,7 +191,7 @@ async fn an_upload_killed_while_it_is_fetched_is_ingested_after_all() {
     let sign = Sign::Lock("lock table slipway.upload_parts in access exclusive mode");
     let lock = sign.lock(&library);
     let mut process = library.start("two", &upload);
-    assert!(reached(&library, &mut process, "fetching", &sign).is_ok(), "it ended before");
+    let Ok(lock) = reached(&library, &mut process, "fetching", &sign, lock) else { panic!("it ended before") };
     process.kill().unwrap();
     process.wait().unwrap();
     drop(lock);
@@ -233,8 +232,8 @@ impl Sign {
 /// The process ended before it was seen at its stage.
 struct Unseen;
 
-/// Waits until the process is at its stage. What it takes for that is let go of by dropping it.
-fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> Result<Option<Session>, Unseen> {
+/// Waits until the process is at its stage. What it waits for there is let go of by dropping it.
+fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign, lock: Option<Session>) -> Result<Option<Session>, Unseen> {
     let (begun, id) = (Instant::now(), process.id());
     // A document is read in a moment.
     let pause = Duration::from_millis(if matches!(sign, Sign::Subprocess) { 1 } else { 10 });
@@ -248,16 +247,15 @@ fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> 
         }
         Ok(())
     };
-    let is_waiting = || library.platform.value(WAITING) != "0";
     match sign {
         Sign::Lock(_) => {
-            until(&mut || is_waiting())?;
-            Ok(None)
+            until(&mut || lock.as_ref().unwrap().is_waited_for(library))?;
+            Ok(lock)
         }
         Sign::LateLock(sql) => {
             until(&mut || library.platform.value(WRITING) != "0")?;
             let session = Session::lock(library, sql);
-            until(&mut || is_waiting())?;
+            until(&mut || session.is_waited_for(library))?;
             Ok(Some(session))
         }
         Sign::Subprocess => {
@@ -293,6 +291,7 @@ fn computed(id: u32) -> Duration {
 /// A session of the database's owner that holds a lock until it is dropped.
 struct Session {
     psql: Child,
+    backend: String,
     _input: ChildStdin,
 }
 
@@ -301,10 +300,16 @@ impl Session {
         let sql = sql.replace("CHUNKS", &library.platform.value("select chunks from slipway.bases"));
         let mut psql = library.platform.psql().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut input = psql.stdin.take().unwrap();
-        writeln!(input, "begin; {sql}; select 'locked';").unwrap();
+        writeln!(input, "begin; {sql}; select 'locked', pg_backend_pid();").unwrap();
         let mut lines = BufReader::new(psql.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap() == "locked"), "{sql}");
-        Self { psql, _input: input }
+        let backend = lines.find_map(|line| Some(line.unwrap().strip_prefix("locked|")?.to_owned())).unwrap();
+        Self { psql, backend, _input: input }
+    }
+
+    /// Sessions wait for each other all the time; this is about what it has locked.
+    fn is_waited_for(&self, library: &Library) -> bool {
+        let waiting = format!("select exists (select 1 from pg_stat_activity where {} = any(pg_blocking_pids(pid)))", self.backend);
+        library.platform.value(&waiting) == "t"
     }
 }
 
