@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{NOBODY, Process, folder, is_root};
+use crate::process::{NOBODY, Process, folder, folder_in, is_root};
 use crate::{free_port, root};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,8 @@ impl Postgres {
     }
 
     fn begin(durable: bool) -> Postgres {
-        let folder = folder();
+        // Temporary files may lie in memory, which keeps nothing and costs nothing.
+        let folder = if durable { folder_in("/var/tmp") } else { folder() };
         lay(folder.path());
         let postgres = Postgres { process: Mutex::new(None), folder, port: free_port(), durable };
         postgres.run();

@@ -135,5 +135,9 @@ fn lives(group: u32) -> bool {
 
 /// A folder that is removed with the value, named so that a leftover is recognised.
 pub(crate) fn folder() -> TempDir {
-    tempfile::Builder::new().prefix("slipway-peer-").tempdir().expect("a temporary folder")
+    folder_in(std::env::temp_dir())
+}
+
+pub(crate) fn folder_in(parent: impl AsRef<Path>) -> TempDir {
+    tempfile::Builder::new().prefix("slipway-peer-").tempdir_in(parent).expect("a temporary folder")
 }

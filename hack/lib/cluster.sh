@@ -1,7 +1,7 @@
 # The local cluster as a whole, and all that the scripts that bring it up share.
 # shellcheck shell=bash
 
-for part in machine jobs tools peers packages bill daemons control-plane node images scaffold story postgres teardown slipway earlier weather apart; do
+for part in machine memory jobs tools peers packages bill daemons control-plane node images scaffold story postgres teardown slipway earlier weather apart; do
   source "$ROOT/hack/lib/$part.sh"
 done
 

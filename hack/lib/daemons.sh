@@ -33,10 +33,10 @@ daemon_start() {
     daemon_stop "$name"
   fi
   mkdir -p "$LOGS"
-  SLIPWAY_DAEMON=$STATE:$name:$hash setsid "$@" </dev/null >>"$LOGS/$name.log" 2>&1 8>&- 9>&- &
+  SLIPWAY_DAEMON=$STATE:$name:$hash setsid env --unset TMPDIR "$@" </dev/null >>"$LOGS/$name.log" 2>&1 8>&- 9>&- &
   local pid=$!
   disown
-  # It carries its mark and its name from its second exec on, a moment from now.
+  # It carries its mark and its name from its last exec on, a moment from now.
   while alive "$pid" && ! daemon_find "$name" >/dev/null; do sleep 0.02; done
 }
 
