@@ -2,14 +2,15 @@
 //! goes by way of a larger tree of values, and of a copy of it.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::PartialObjectMeta;
 use kube::core::error_boundary::InvalidObject;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, Error};
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value};
 
 /// A resource of ours, or the reason why the API server's JSON does not parse as one.
 #[derive(Debug, Clone)]
@@ -17,12 +18,37 @@ pub struct Guarded<K>(pub Result<K, InvalidObject>);
 
 impl<'de, K: Resource + DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let read = K::deserialize(&object).map(Ok).or_else(|error| {
-            let PartialObjectMeta { metadata, .. } = PartialObjectMeta::<K>::deserialize(&object)?;
-            Ok(Err(InvalidObject { error: error.to_string(), metadata }))
-        });
-        read.map(Self).map_err(|error: serde_json::Error| D::Error::custom(error))
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+struct Fields<K>(PhantomData<K>);
+
+impl<'de, K: Resource + DeserializeOwned> Visitor<'de> for Fields<K> {
+    type Value = Guarded<K>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object of Kubernetes")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Guarded<K>, A::Error> {
+        // Managed fields are half of an object, and metadata is decoded once, right into its place. There is a field of that name
+        // for kinds that want one.
+        let (mut metadata, mut others) = (ObjectMeta::default(), Map::from_iter([("metadata".to_owned(), Value::Object(Map::new()))]));
+        while let Some(name) = fields.next_key::<String>()? {
+            if name == "metadata" {
+                metadata = fields.next_value()?;
+            } else {
+                others.insert(name, fields.next_value()?);
+            }
+        }
+        Ok(Guarded(match K::deserialize(others) {
+            Ok(mut object) => {
+                *object.meta_mut() = metadata;
+                Ok(object)
+            }
+            Err(error) => Err(InvalidObject { error: error.to_string(), metadata }),
+        }))
     }
 }
 
@@ -66,7 +92,11 @@ mod tests {
 
     #[test]
     fn one_that_does_not_parse_keeps_no_other_from_being_read() {
-        let tool = |name: &str, kind: Value| json!({"metadata": {"name": name}, "spec": {"name": name, "type": kind}});
+        let book = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
+        let tool = |name: &str, kind: Value| {
+            let metadata = json!({"labels": {"a": "b"}, "managedFields": book, "name": name});
+            json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Tool", "metadata": metadata, "spec": {"name": name, "type": kind}})
+        };
         let list =
             json!({"apiVersion": "v1", "kind": "ToolList", "metadata": {}, "items": [tool("a", json!(7)), tool("b", json!("builtin"))]});
         let list: ObjectList<Guarded<Tool>> = serde_json::from_str(&list.to_string()).unwrap();
@@ -74,7 +104,8 @@ mod tests {
         assert_eq!((a.name_any(), b.name_any()), ("a".to_owned(), "b".to_owned()));
         let invalid = a.0.unwrap_err();
         assert!(invalid.error.starts_with("invalid type: integer `7`") && !invalid.error.contains("line"), "{}", invalid.error);
-        assert_eq!(b.0.unwrap().spec.name, "b");
+        let b = b.0.unwrap();
+        assert_eq!((b.spec.name.as_str(), &b.labels()["a"], b.managed_fields().len()), ("b", &"b".to_owned(), 1));
 
         // The API server names the type first; this has it last, and is buffered.
         let event = json!({"object": tool("c", json!([])), "type": "ADDED"});

@@ -5,10 +5,11 @@
 //! longer do ([`leftovers`])? Has somebody added to what is ours alone ([`additions`])? Has anything changed since
 //! we last looked ([`fingerprint`])?
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Map, Value};
+use slipway_cluster::json;
 
 /// Whether `live` holds all of `desired`. A value that says nothing (empty, zero, false) may be absent.
 pub(crate) fn covers(desired: &Value, live: &Value) -> bool {
@@ -39,7 +40,7 @@ fn says_nothing(value: &Value) -> bool {
 
 /// A hash over everything in `body` that a person or controller can set: all but the status.
 pub(crate) fn fingerprint(labels: &impl Hash, annotations: &impl Hash, owners: &impl Hash, body: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = json::hasher();
     labels.hash(&mut hasher);
     annotations.hash(&mut hasher);
     owners.hash(&mut hasher);
