@@ -12,7 +12,7 @@ use kube::core::error_boundary::InvalidObject;
 use serde::Serialize;
 use slipway_api::Agent;
 
-use crate::guarded::Guarded;
+use crate::Guarded;
 
 /// The largest object, as JSON without unread metadata: three times the size of the largest environment variable of an agent, as an
 /// Agent with a canary has two prompts.

@@ -22,7 +22,6 @@ use slipway_cluster::page::Pages;
 use tower::retry::RetryLayer;
 use tower::util::{BoxService, MapRequestLayer};
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
-use tower_http::ServiceExt as _;
 
 type Stack = BoxService<http::Request<Body>, http::Response<Box<DynBody>>, BoxError>;
 
@@ -68,7 +67,7 @@ fn stack(config: Config) -> anyhow::Result<ClientBuilder<Stack>> {
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(LegacyClient::builder(TokioExecutor::new()).build(connector))
-        .map_response_body(|body: Incoming| Box::new(body.map_err(BoxError::from)) as Box<DynBody>);
+        .map_response(|answer: http::Response<Incoming>| answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>));
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 
