@@ -60,12 +60,23 @@ impl Caller {
     /// None where it cannot be reached from here.
     #[track_caller]
     fn of(team: &Team) -> Option<Self> {
-        Some(Self { api: Api::installed()?, token: team.token("developer") })
+        Self::with(team, "developer")
     }
 
     #[track_caller]
     pub(crate) fn admin(team: &Team) -> Option<Self> {
-        Some(Self { api: Api::installed()?, token: team.token("admin") })
+        Self::with(team, "admin")
+    }
+
+    #[track_caller]
+    fn with(team: &Team, role: &str) -> Option<Self> {
+        let caller = Self { api: Api::installed()?, token: team.token(role) };
+        // It hears of a role a moment after that was given.
+        poll(30, || match caller.call("GET", "").send() {
+            reply if reply.status == 403 => Err(format!("{reply:?}")),
+            _ => Ok(()),
+        });
+        Some(caller)
     }
 
     pub(crate) fn call(&self, method: &str, path: &str) -> Call {
