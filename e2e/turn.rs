@@ -1,7 +1,7 @@
 //! Who runs beside whom. Most tests run together, some at a time. Then come those that want no state role on the cluster but
 //! their own, again some at a time and the longest first, and then those that want the cluster for themselves, one by one. A long test on an API
-//! server of its own disturbs none of these, but it is work for the machine: it begins when no other waits to run together,
-//! and fills the time that those alone spend waiting. One that waits for many minutes and does little else begins at once; `hack/test`
+//! server of its own disturbs none of these, but it is work for the machine: it begins when no other waits to run together or
+//! without the state role, and fills the time that those alone spend waiting. One that waits for many minutes and does little else begins at once; `hack/test`
 //! lets some of these begin in a process of their own before the others do.
 
 use std::fs::{File, OpenOptions};
@@ -88,7 +88,7 @@ impl Crowd {
                 let groups = [&self.together, &self.long, &self.unwatched, &self.longest];
                 !self.is_alone && groups.into_iter().all(Group::is_over)
             }
-            Kind::Apart => self.together.waiting == 0 && !self.has_second,
+            Kind::Apart => self.together.waiting + self.unwatched.waiting == 0 && !self.has_second,
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
             (&[], &[Apart], &[Together, Long, Unwatched, Longest, Alone]),
             (&[], &[Unwatched], &[Unwatched, Longest, Apart]),
             (&[], &[Unwatched; PLACES], &[Longest, Apart]),
-            (&[Unwatched], &[], &[Together, Second, Long, Unwatched, Longest, Apart]),
+            (&[Unwatched], &[], &[Together, Second, Long, Unwatched, Longest]),
             (&[Together], &[Unwatched], &[]),
             (&[], &[Longest], &[Unwatched, Longest, Apart]),
             (&[Longest], &[], &[Together, Second, Long, Longest, Apart]),

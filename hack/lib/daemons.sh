@@ -33,7 +33,8 @@ daemon_start() {
     daemon_stop "$name"
   fi
   mkdir -p "$LOGS"
-  SLIPWAY_DAEMON=$STATE:$name:$hash setsid env --unset TMPDIR "$@" </dev/null >>"$LOGS/$name.log" 2>&1 8>&- 9>&- &
+  # shellcheck disable=SC2086
+  SLIPWAY_DAEMON=$STATE:$name:$hash setsid env --unset TMPDIR ${DAEMON_VARIABLES:-} "$@" </dev/null >>"$LOGS/$name.log" 2>&1 8>&- 9>&- &
   local pid=$!
   disown
   # It carries its mark and its name from its last exec on, a moment from now.

@@ -2,7 +2,8 @@
 # a tenth of the time that it takes on a disk. Where there is not enough memory, they lie on the disk.
 # shellcheck shell=bash
 
-# memory_begin: temporary files of what this script starts, but for the cluster's daemons, which may outlive it.
+# memory_begin: temporary files of what this script starts, but for the cluster's daemons, which may outlive it; these have more
+# room for garbage.
 memory_begin() {
   local old
   # Of scripts that were killed.
@@ -11,6 +12,8 @@ memory_begin() {
   done
   [[ -z ${TMPDIR:-} ]] && memory_has_room && mkdir "/dev/shm/slipway-tests-$$" || return 0
   export TMPDIR=/dev/shm/slipway-tests-$$
+  # An API server spends a seventh of its time on collecting garbage, and less where more of it may lie.
+  export DAEMON_VARIABLES='GOGC=400 GOMEMLIMIT=2GiB'
   # Servers of tests run as other users.
   chmod 1777 "$TMPDIR"
 }
