@@ -56,7 +56,11 @@ fn knowledge_bases_answer_as_written_down() {
     let counted = ["document_count", "chunk_count", "embedding_dim", "last_job_id"];
     let replaced = api.call("PUT", "/kb_docs").json(&json!({"name": "Docs", "chunk_size": 256})).send();
     golden.keep_but("PUT /knowledge-bases/{id}", &replaced, &counted);
-    golden.keep_but("GET /knowledge-bases", &api.call("GET", "").send(), &counted);
+    let all = poll(30, || match api.call("GET", "").send() {
+        reply if reply.json()["data"][0]["chunk_size"] == 256 => Ok(reply),
+        reply => Err(format!("the list should have the knowledge base as it was replaced: {reply:?}")),
+    });
+    golden.keep_but("GET /knowledge-bases", &all, &counted);
     golden.keep_but("GET /knowledge-bases/{id}", &api.call("GET", "/kb_docs").send(), &counted);
     golden.keep("DELETE /knowledge-bases/{id}", &api.call("DELETE", "/kb_docs").send());
     assert_eq!(team.kubectl("get knowledgebase/docs --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
