@@ -1,5 +1,5 @@
 # Files of tests in memory. Tests write thousands of small ones and keep none: the folder of a PostgreSQL is laid out in memory in
-# a tenth of the time that it takes on a disk. Where there is not enough memory, they lie on the disk.
+# a fourteenth of the time that it takes on a disk. Where there is not enough memory, they lie on the disk.
 # shellcheck shell=bash
 
 # memory_begin: temporary files of what this script starts, but for the cluster's daemons, which may outlive it; these have more
@@ -30,7 +30,7 @@ memory_node() {
   done
 }
 
-# A run was seen to take 5 GiB of files and 9 of processes.
+# A run was seen to take 8 GiB at the most, and 5 of files alone at another moment.
 memory_has_room() {
   awk '$2 == "/dev/shm" && $4 !~ /noexec/ {found = 1} END {exit !found}' /proc/mounts &&
     awk '/^MemAvailable:/ {exit !($2 > 16 * 1024 * 1024)}' /proc/meminfo &&

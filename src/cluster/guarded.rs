@@ -32,8 +32,8 @@ impl<'de, K: Resource + DeserializeOwned> Visitor<'de> for Fields<K> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Guarded<K>, A::Error> {
-        // Managed fields are half of an object, and metadata is decoded once, right into its place. There is a field of that name
-        // for kinds that want one.
+        // Metadata, of which managed fields are many parts, is decoded once, right into its place. There is a field of that name for
+        // kinds that want one.
         let (mut metadata, mut others) = (ObjectMeta::default(), Map::from_iter([("metadata".to_owned(), Value::Object(Map::new()))]));
         while let Some(name) = fields.next_key::<String>()? {
             if name == "metadata" {
